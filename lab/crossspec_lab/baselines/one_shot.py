@@ -159,12 +159,12 @@ class Waiting:
     """A decoder of crossspec_ros that gets all frames with the question, and does nothing before."""
 
     def __init__(self, decoder: PrefillHiddenDecoder, options: Options = _OPTIONS) -> None:
-        self._decoder, self._options = decoder, options
+        self.decoder, self.options = decoder, options
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        caption = self._decoder.caption(window, replace(self._options, question=question), trace)
+        caption = self.decoder.caption(window, replace(self.options, question=question), trace)
         return Written(caption.token_ids, caption.accept_lengths)
 
     def close(self) -> None:
         """End the threads of draft and engine."""
-        self._decoder.close()
+        self.decoder.close()

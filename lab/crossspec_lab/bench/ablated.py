@@ -51,5 +51,5 @@ class Streamed(Waiting):
     time."""
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        stream(self._decoder, window, Options(question))
+        stream(self.decoder, window, Options(question))
         return super().__call__(window, question, trace)

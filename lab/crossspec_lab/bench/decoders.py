@@ -81,25 +81,17 @@ def _in_llama(dtype: str, models: Models) -> PrefillHiddenDecoder:
     return speculative_decoder(models.pair, runner=runner)
 
 
-def _fits_llama(models: Models) -> bool:
-    return has_llama_model(models.pair)
-
-
-def _has_draft_words(models: Models) -> bool:
-    return shares_words(models.pair)
-
-
 def _reads_frames_as_tokens(models: Models) -> bool:
     # A family with several axes of positions cannot.
     return models.pair.target.spec.axes == 1
 
 
 def _has_assistant(models: Models) -> bool:
-    """Test for a draft that shares most of the target's vocabulary."""
-    pair = models.pair
-    if pair.draft is None or not _reads_frames_as_tokens(models):
+    """Test for a draft that shares most of its vocabulary with the target."""
+    draft = models.pair.draft
+    if draft is None or not _reads_frames_as_tokens(models):
         return False
-    return 2 * shared_ids(pair) > pair.draft.tokenizer.get_vocab_size()
+    return 2 * shared_ids(models.pair) > draft.tokenizer.get_vocab_size()
 
 
 DECODERS: dict[str, Entry] = {
@@ -113,14 +105,14 @@ DECODERS: dict[str, Entry] = {
     AT_LAST_FRAME: Entry(lambda m: Waiting(head_decoder(m.pair)), depends_on_time=True),
     ALONE: Entry(lambda m: Alone(m.pair)),
     **{
-        name: Entry(partial(_in_llama, dtype), _fits_llama, depends_on_time=True)
+        name: Entry(partial(_in_llama, dtype), lambda m: has_llama_model(m.pair), depends_on_time=True)
         for name, dtype in OURS_IN_LLAMA.items()
     },
     GENERATE: Entry(lambda m: TransformersGenerate(m.pair, "plain")),
     LOOKUP: Entry(lambda m: TransformersGenerate(m.pair, "lookup"), _reads_frames_as_tokens),
     ASSISTED: Entry(lambda m: TransformersGenerate(m.pair, "assisted"), _has_assistant),
     **{
-        name: Entry(lambda m, gamma=gamma: FixedGamma(m.pair, gamma), _has_draft_words)  # type: ignore[misc]
+        name: Entry(lambda m, gamma=gamma: FixedGamma(m.pair, gamma), lambda m: shares_words(m.pair))  # type: ignore[misc]
         for gamma, name in GAMMAS.items()
     },
     SUFFIX: Entry(lambda m: SuffixDecoding(m.pair)),
@@ -135,13 +127,13 @@ DECODERS: dict[str, Entry] = {
         lambda m: bool(m.heads),
         depends_on_time=True,
     ),
-    CASCADE: Entry(lambda m: Cascade(m.pair), _has_draft_words),
+    CASCADE: Entry(lambda m: Cascade(m.pair), lambda m: shares_words(m.pair)),
     HIDING: Entry(lambda m: PublishedPrefillHiding(m.pair), depends_on_time=True),
     SEQUENTIAL: Entry(lambda m: PublishedPrefillHiding(m.pair, is_parallel=False)),
-    PIPELINED: Entry(lambda m: Pipelined(m.pair), _has_draft_words, depends_on_time=True),
-    SEMANTIC: Entry(lambda m: Semantic(m.pair), _has_draft_words, is_lossless=False),
+    PIPELINED: Entry(lambda m: Pipelined(m.pair), lambda m: shares_words(m.pair), depends_on_time=True),
+    SEMANTIC: Entry(lambda m: Semantic(m.pair), lambda m: shares_words(m.pair), is_lossless=False),
     **{
-        name: Entry(lambda m, kind=kind: LlamaCpp(m.pair, kind), _fits_llama)  # type: ignore[misc]
+        name: Entry(lambda m, kind=kind: LlamaCpp(m.pair, kind), lambda m: has_llama_model(m.pair))  # type: ignore[misc]
         for name, kind in LLAMA_ALONE.items()
     },
 }

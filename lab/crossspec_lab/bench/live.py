@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from crossspec_lab.baselines.one_shot import Baseline, Written
+from crossspec_lab.baselines.one_shot import Baseline, Waiting, Written
 from crossspec_lab.bench.records import Record
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.caption import Caption, Options
@@ -106,20 +106,12 @@ def sleep_until(at_ns: int) -> None:
     time.sleep(max(0, at_ns - time.perf_counter_ns()) / 1e9)
 
 
-@dataclass
-class Lived:
-    """Captioning by a decoder of crossspec_ros that lives through the window."""
+class Lived(Waiting):
+    """A decoder of crossspec_ros that lives through the window."""
 
-    decoder: PrefillHiddenDecoder
-    options: Options = OPTIONS
-
-    def __call__(self, window: Window, trace: Trace) -> Written:
-        caption = live(self.decoder, window, trace, self.options)
+    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
+        caption = live(self.decoder, window, trace, replace(self.options, question=question))
         return Written(caption.token_ids, caption.accept_lengths)
-
-    def close(self) -> None:
-        """Close the decoder."""
-        self.decoder.close()
 
 
 def timed(decoder: Any, stack: ExitStack) -> Decoder[Window]:
@@ -130,8 +122,10 @@ def timed(decoder: Any, stack: ExitStack) -> Decoder[Window]:
     if hasattr(decoder, "close"):
         stack.enter_context(closing(decoder))
     if isinstance(decoder, PrefillHiddenDecoder):
-        return Lived(decoder)
-    return decoder if isinstance(decoder, Lived) else _begun_at_last_frame(decoder)
+        decoder = Lived(decoder)
+    if isinstance(decoder, Lived):
+        return lambda window, trace: decoder(window, QUESTION, trace)
+    return _begun_at_last_frame(decoder)
 
 
 def _begun_at_last_frame(answer: Baseline) -> Decoder[Window]:

@@ -1,16 +1,18 @@
-"""Intervals, paired tests and quality, on samples with certain answers."""
+"""Intervals, paired tests, formulae and quality, on samples with certain answers."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from crossspec_lab.bench import statistics
+from crossspec_lab.bench import formulae, statistics
 from crossspec_lab.bench.quality import attributes_right, scores
 from crossspec_lab.bench.records import Record
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.tables import Table, text
 from crossspec_lab.world.phrases import caption
 from crossspec_lab.world.scene import drive
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(("drives", "share"), [(6, 0.86), (10, 0.88), (25, 0.93)])
@@ -80,3 +82,28 @@ def test_quality_is_full_for_the_truth_only() -> None:
     other = scores(records([truths[0].replace("yellow", "red"), truths[1]]))
     assert all(other[name] < value for name, value in full.items())
     assert attributes_right(records(truths)[0]) == 1 > attributes_right(records(truths[::-1])[0])
+
+
+def test_published_examples_come_out() -> None:
+    assert formulae.expected_tokens(0.279, 5) == pytest.approx(1.39, abs=0.005)
+    assert formulae.speed_up(0.279, 5, 0.93) == pytest.approx(0.246, abs=0.005)
+    assert formulae.break_even_acceptance(5, 0.93) > 0.95
+    assert formulae.free_tokens(470, 97, 14) == pytest.approx(26.6, abs=0.1)
+    assert formulae.prefill_share(80.6, 19.4) == pytest.approx(0.806)
+
+
+@given(st.floats(0, 0.99), st.integers(0, 12))
+def test_expected_tokens_equal_the_sum(acceptance: float, drafted: int) -> None:
+    # The k-th draft token comes through with a^k, and the target adds one of its own.
+    assert formulae.expected_tokens(acceptance, drafted) == pytest.approx(
+        1 + sum(acceptance**k for k in range(1, drafted + 1))
+    )
+
+
+@given(st.integers(1, 16), st.floats(0, 1.5))
+def test_break_even_has_speed_up_one(drafted: int, cost: float) -> None:
+    found = formulae.break_even_acceptance(drafted, cost)
+    if found is None:
+        assert cost >= 1 - 1e-9
+    elif found > 1e-9:
+        assert formulae.speed_up(found, drafted, cost) == pytest.approx(1, abs=1e-6)
