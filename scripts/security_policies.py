@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def policies() -> str:
-    """The file's text."""
+    """Return the file's text."""
     root = Element("policy", version="0.2.0")
     enclaves = SubElement(root, "enclaves")
     for name, rules in every_rule().items():
@@ -128,12 +128,12 @@ def rows(title: str) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def quoted(cell: str) -> list[str]:
-    """The texts between backticks."""
+    """Return the texts between backticks."""
     return re.findall("`(.+?)`", cell)
 
 
 def topics(cell: str) -> list[str]:
-    """The topics of a cell; one that has STAGE in it is one for each."""
+    """Return the topics of a cell; a name with STAGE is one for each stage."""
     stages = LATENCIES if "STAGE" in cell else [""]
     return [name.replace("STAGE", stage) for name in quoted(cell) for stage in stages]
 

@@ -17,7 +17,7 @@ from crossspec_ros.recordings.survey import survey
 
 
 def encode_libcaer(batch, time_base=0):
-    """A `libcaer` packet of an EventBatch; bit 0 marks a valid event."""
+    """Return a `libcaer` packet of an EventBatch; bit 0 marks a valid event."""
     data = batch.x.astype(np.uint32) << 17 | batch.y.astype(np.uint32) << 2 | batch.p << 1 | 1
     return np.rec.fromarrays([data, (batch.t - time_base // 1000) % (1 << 31)], "<u4, <i4").tobytes()
 
@@ -99,7 +99,7 @@ def npy_of(folder, content, **options):
 
 
 def played(path):
-    """The events of a recording, with their times in full, and its images."""
+    """Return the events of a recording, with their times in full, and its images."""
     with closing(open_here(path)) as recording:
         messages = list(recording.messages())
         assert recording.losses == []

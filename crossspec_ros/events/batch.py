@@ -56,7 +56,7 @@ class EventBatch:
         )
 
     def at(self, t: np.ndarray) -> EventBatch:
-        """The same events at other times (N,) int64."""
+        """Return the same events at other times (N,) int64."""
         return EventBatch(t, self.x, self.y, self.p, self.width, self.height)
 
     def contiguous(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -76,7 +76,7 @@ class EventBatch:
 
 
 def drop_outside(batch: EventBatch, damage: Counter[str]) -> EventBatch:
-    """The events that lie on the sensor, this very batch when all do; the others are counted."""
+    """Return the events on the sensor, the batch itself if it has no others, and count the others."""
     if not len(batch) or (int(batch.x.max()) < batch.width and int(batch.y.max()) < batch.height):
         return batch
     inside = batch[(batch.x < batch.width) & (batch.y < batch.height)]

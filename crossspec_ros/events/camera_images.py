@@ -16,7 +16,7 @@ from crossspec_ros.image_bounds import check_size
 
 
 def camera_array(message: Any) -> np.ndarray:
-    """A camera's Image as (H, W, 3) RGB uint8; samples of 16 bits keep their upper 8.
+    """Return a camera's Image as (H, W, 3) RGB uint8; samples of 16 bits keep their upper 8.
 
     Raises InputError for an encoding that is not read, such as depth, and for data that do not fit.
 
@@ -46,7 +46,7 @@ def camera_array(message: Any) -> np.ndarray:
 
 
 def wide_samples(message: Any) -> np.ndarray | None:
-    """The samples of an Image of 16 bits as (H, W, channels) uint16; None for other encodings.
+    """Return the samples of an Image of 16 bits as (H, W, channels) uint16; None for other encodings.
 
     Raises InputError for data that do not fit.
     """
@@ -81,7 +81,7 @@ _DEPTH = re.compile("(16|32|64)[USF]C1")
 
 
 def pixels_of(message: Any, channels: int) -> np.ndarray:
-    """The bytes of an image as (H, W, channels) uint8, without the padding of its rows.
+    """Return the bytes of an image as (H, W, channels) uint8, without the padding of its rows.
 
     Raises InputError where they do not fit its size.
     """
@@ -96,7 +96,7 @@ def pixels_of(message: Any, channels: int) -> np.ndarray:
 
 
 def _two_planes(message: Any) -> np.ndarray:
-    """A plane of Y above one of U and V in half as many rows, (3/2 H, W) uint8.
+    """Return (3/2 H, W) uint8: a plane of Y above one of U and V in half as many rows.
 
     `step` is not used, because drivers differ in whether it counts the second plane.
     """

@@ -58,14 +58,14 @@ class DvsDecoder:
 
 
 def encode_dvs(batch: EventBatch, stamp_ns: int) -> bytes:
-    """The batch as a serialized EventArray; `batch.t` is ROS time in us."""
+    """Return the batch as a serialized EventArray; `batch.t` is ROS time in us."""
     sec, micros = np.divmod(batch.t, 1_000_000)
     head = _head(*divmod(stamp_ns, 1_000_000_000), b"event_camera", batch.height, batch.width, len(batch))
     return head + _rows(batch.x, batch.y, sec, micros * 1000, batch.p)
 
 
 def dvs_of_ros1(raw: bytes) -> bytes:
-    """An EventArray in ROS 1's serialization, where nothing is aligned, as CDR.
+    """Return an EventArray in ROS 1's serialization, where nothing is aligned, as CDR.
 
     A torn message keeps its complete events and its stated count, so that the decoder detects the damage.
     Raises struct.error when the header is torn.
@@ -84,7 +84,7 @@ def dvs_end_mark(stamp_ns: int) -> bytes:
 
 
 def is_dvs_end_mark(data: bytes) -> bool:
-    """Whether a message is a player's sign that the stream has reached its stamp, and no camera's."""
+    """Return whether a message is a player's mark that the stream has reached its stamp."""
     try:
         return _parse_head(data)[1:4] == (0, 0, 0)
     except (struct.error, IndexError):

@@ -24,7 +24,7 @@ _NOW, _HIGH, _ROW, _BASE, _POLARITY, _HAS_HIGH, _HAS_TIME, _STATE = range(8)
 
 @compiled("int64(int64, int64)")
 def _next_high(high: int, word: int) -> int:
-    """The time that a TIME_HIGH word sets: its 12 bits over the rollovers so far."""
+    """Return the time that a TIME_HIGH word sets: its 12 bits over the rollovers so far."""
     value = word & 0xFFF
     wrapped = value < (high >> 12 & 0xFFF) - ROLLOVER_FALL
     return ((high >> 24) + wrapped) << 24 | value << 12

@@ -63,7 +63,7 @@ class WordDecoder:
         raise NotImplementedError
 
     def _unpack(self, count: int, start_us: int) -> EventBatch:
-        """The first `count` packed events, whose times count from `start_us`."""
+        """Return the first `count` packed events, whose times count from `start_us`."""
         t, x = np.empty(count, np.int64), np.empty(count, np.uint16)
         y, p = np.empty(count, np.uint16), np.empty(count, np.uint8)
         _unpack(self._packed, start_us, t, x, y, p)

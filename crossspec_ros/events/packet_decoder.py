@@ -66,7 +66,7 @@ class PacketDecoder:
         return damage
 
     def decode(self, packet: Any) -> EventBatch:
-        """The packet's events, `t` in us of the sensor; raises InputError for a packet that none can read."""
+        """Return the packet's events, `t` in us of the sensor; raises InputError for an unreadable packet."""
         self._count_gap(packet.seq)
         if packet.is_bigendian:
             raise InputError("an event packet is big-endian: configure the camera driver for little-endian")

@@ -40,7 +40,7 @@ class PacketCutter:
         self._stamped_us = 0
 
     def cut(self, batch: EventBatch) -> Iterator[RecordedMessage]:
-        """Raises InputError for events outside the sensor or ROS time and for a sensor that is too large."""
+        """Raise InputError for events outside the sensor or ROS time, and for a too large sensor."""
         if not len(batch):
             return
         self._check(batch)

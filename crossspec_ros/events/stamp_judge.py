@@ -262,7 +262,7 @@ class StampJudge:
             yield held, verdict
 
     def _rank(self, message: LiveMessage) -> tuple[bool, bool]:
-        """Of streams that never fitted each other, the one by the host's clock counts, or the events."""
+        """Return the rank of a stream that never fitted the other: by the host's clock, then by events."""
         return abs(self._host_ns() - message.stamp_ns) < _HOST_NS, message.stream == "events"
 
     def _is_believed(self, message: LiveMessage, peers: Sequence[LiveMessage]) -> bool:

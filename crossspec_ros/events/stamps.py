@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def follows(stamp_ns: int, before_ns: int) -> bool:
-    """Whether neither a gap nor a jump back lies between two stamps."""
+    """Return whether neither a gap nor a jump back lies between two stamps."""
     return -BACKWARD_JUMP_NS <= stamp_ns - before_ns <= FORWARD_JUMP_NS
 
 
@@ -108,7 +108,7 @@ def _find_single_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]
 
 
 def merged(*streams: Iterable[RecordedMessage]) -> Iterator[RecordedMessage]:
-    """The messages of all streams by their stamps; each stream keeps its order.
+    """Return the messages of all streams by their stamps; each stream keeps its order.
 
     A message with a stray stamp keeps its place in its stream and is marked as `stray`. When streams fall
     back, because a clock was set, what each of them had before comes first.

@@ -205,7 +205,7 @@ def describe_loss(loss: str) -> str:
 
 
 def true_captions(path: Path) -> dict[int, str]:
-    """The true captions of a recording's windows by their starts in ns; empty where it has none.
+    """Return the true captions of a recording's windows by their starts in ns, if it has any.
 
     Other people's data sets have files of this name too, with other things in them.
     """

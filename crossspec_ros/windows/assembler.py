@@ -53,7 +53,7 @@ class _ClosedWindow:
         return self.index == image.window and image.published_ns <= self.published_ns
 
     def began_before(self, topic: _Topic) -> bool:
-        """Whether the topic may have images of the window from before its subscription."""
+        """Return whether the topic may have images of the window from before its subscription."""
         if self.before_ns is None:
             return True
         return topic.first_ns is not None and topic.first_ns >= self.before_ns

@@ -37,7 +37,7 @@ class WindowGrid:
         return (stamp_ns - self._origin_ns) % self.window_ns * self.slots // self.window_ns
 
     def closing(self, stamp_ns: int, lateness_ns: int) -> int:
-        """A stamp at which the window of `stamp_ns` has closed for any stream."""
+        """Return a stamp at which the window of `stamp_ns` has closed for any stream."""
         return self.end(self.index(stamp_ns)) + lateness_ns + SECOND // 20
 
     def start(self, index: int) -> int:

@@ -68,8 +68,9 @@ def is_partial(window: Window) -> bool:
 
 
 def trustworthy(window: Window, faults: Sequence[str]) -> Window:
-    """The window without what a caption must not rest on: frames that show nothing of its time, and, where
-    there are no others, event images that show nothing either.
+    """Return the window without frames that show nothing.
+
+    If no frames are left, event images that show nothing go, too.
     """
     if _BLIND_FRAMES & set(faults):
         window = replace(window, frames=window.frames[:0], frame_stamps_ns=())

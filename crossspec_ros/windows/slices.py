@@ -77,7 +77,7 @@ def _span(t: np.ndarray) -> tuple[int, int]:
 
 
 def span(batch: EventBatch) -> tuple[int, int]:
-    """The earliest and the latest time of a batch that is not empty."""
+    """Return the earliest and the latest time of a batch that is not empty."""
     first, last = _span(np.ascontiguousarray(batch.t))
     return first, last
 

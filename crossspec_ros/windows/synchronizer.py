@@ -197,7 +197,7 @@ class Synchronizer:
         self._forget()
 
     def _window(self, index: int) -> _Open | None:
-        """The window to fill, or None when it has closed already."""
+        """Return the window to fill, or None when it has closed already."""
         if index < self._first or self._is_over(self.grid.end(index)):
             return None
         if self._next is None or index < self._next:

@@ -17,7 +17,7 @@ RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
 
 
 def camera(encoding, pixels):
-    """An Image of pixels (H, W) or (H, W, channels) of any type, as rosbags and rclpy give it."""
+    """Return an Image of pixels (H, W) or (H, W, channels) of any type, as rosbags and rclpy give it."""
     return SimpleNamespace(
         encoding=encoding,
         height=pixels.shape[0],

@@ -120,7 +120,7 @@ def test_message_without_header_is_damage(data):
 
 
 def as_objects(batch):
-    """The same message as rosbags serialises it from objects."""
+    """Return the same message as rosbags serialises it from objects."""
     types = typestore().types
     time, event = types["builtin_interfaces/msg/Time"], types["dvs_msgs/msg/Event"]
     events = [

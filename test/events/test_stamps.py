@@ -15,7 +15,7 @@ YEAR_S = 365 * 86400
 
 
 def judged(*seconds):
-    """The stamps in order that are believed, and the strays."""
+    """Return the accepted stamps in order, and the strays."""
     found = list(find_strays((s, round(s * SECOND)) for s in seconds))
     assert [s for s, _, _ in found] == list(seconds)
     return [s for s, _, is_stray in found if not is_stray], [s for s, _, is_stray in found if is_stray]

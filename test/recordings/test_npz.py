@@ -174,7 +174,7 @@ def test_events_outside_their_sensor_are_refused(size, code):
 
 
 def drive(events, since_us=0):
-    """The same events over 1.23 s."""
+    """Return the same events over 1.23 s."""
     return events.at((events.t - events.t[0]) * 13 + since_us)
 
 

@@ -61,7 +61,7 @@ def decode_all(messages):
 
 
 def check_drive(recording, events):
-    """What a DSEC sequence and the bag made from it have in common; returns the first image message."""
+    """Check what a DSEC sequence and its bag have in common; return the first image message."""
     assert (recording.event_topic, recording.event_type) == (EVENTS_TOPIC, EVENT_PACKET)
     assert (recording.image_topic, recording.image_type) == (IMAGE_TOPIC, COMPRESSED_IMAGE)
     messages = list(recording.messages())

@@ -46,7 +46,7 @@ def deliver(assembler, messages):
 
 
 def subscribed():
-    """An assembler that was there before window 0 was open."""
+    """Return an assembler that was there before window 0 was open."""
     assembler = WindowAssembler(GRID)
     deliver(assembler, [(1, "frame", -SECOND, 0), (2, "image", 0, 0), (3, "closed", 0, 1, 1)])
     return assembler

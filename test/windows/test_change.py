@@ -20,7 +20,7 @@ HOLDS = WeakKeyDictionary()
 
 
 def spotted(image=GREY, levels=60, at=(8, 8), size=4):
-    """The image with a spot."""
+    """Return the image with a spot."""
     y, x = at
     image = image.copy()
     image[y : y + size, x : x + size] -= np.uint8(levels)

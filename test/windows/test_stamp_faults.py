@@ -119,7 +119,7 @@ steady = constant(0)
 
 
 def set_by(*steps):
-    """Steps of (time, seconds)."""
+    """Return steps of (time, seconds)."""
     return lambda at_s: sum(by_s for since_s, by_s in steps if at_s >= since_s)
 
 

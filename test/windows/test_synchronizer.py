@@ -43,7 +43,7 @@ def feed(synchronizer, items):
 
 
 def contents(updates):
-    """What a subscriber sees, window by window: closed ends, counts, and the images' stamps and bytes."""
+    """Return the output by window: ends, counts, and the images' stamps and bytes."""
     windows = {update.end_ns: [update, [], []] for update in closed(updates)}
     for update in updates:
         if isinstance(update, FrameReady):
@@ -61,12 +61,12 @@ def closed(updates):
 
 
 def ends(updates):
-    """The ends in s of the closed windows."""
+    """Return the ends in s of the closed windows."""
     return [update.end_ns // SECOND for update in closed(updates)]
 
 
 def captured(updates):
-    """The closed windows that have any data: (end in s, frames, events)."""
+    """Return the closed windows that have any data: (end in s, frames, events)."""
     found = [(one.end_ns // SECOND, one.frames, one.events) for one in closed(updates)]
     return [(end, frames, events) for end, frames, events in found if frames or events]
 
@@ -97,7 +97,7 @@ def streams(draw):
 
 
 def arrival(items, delays):
-    """The items as they arrive; delays never reorder a stream in itself."""
+    """Return the items as they arrive; delays never reorder a stream in itself."""
     latest = {EVENTS: 0, FRAMES: 0}
     order = []
     for (kind, ms, data), delay in zip(items, delays, strict=True):

@@ -71,7 +71,7 @@ def live_second(decoder: PrefillHiddenDecoder, scenes: list[Scene], seed: int, s
 
 
 def alone(decoder: PrefillHiddenDecoder, window: Window) -> Words:
-    """Words of a decoder that gets the window at its last frame."""
+    """Return words of a decoder that gets the window at its last frame."""
     words, started = Words(), time.perf_counter()
     decoder.caption(
         window, OPTIONS, Trace(), lambda text: words.append((1e3 * (time.perf_counter() - started), text))
@@ -97,7 +97,7 @@ def write_gif(seconds: Sequence[Second], others: Sequence[Words], out: Path) -> 
 
 
 def _moments(first_ms: float, last_ms: float) -> Iterator[tuple[float, int]]:
-    """Each picture's time from the last frame in ms, and how long it is shown in ms."""
+    """Yield each picture's time from the last frame and its duration, in ms."""
     for at_ms in range(round(first_ms), 0, _OPEN_STEP_MS):
         yield at_ms, _OPEN_STEP_MS
     step_ms = max(_SLOW_STEP_MS, round(last_ms / _MAX_STEPS))

@@ -81,7 +81,7 @@ def ours(stream: Stream, stage: str) -> int:
 
 
 def _library(stream: Stream, stage: str) -> int:
-    """The `evt3` library; complete slices are drawn by numpy."""
+    """Decode by the `evt3` library, and draw complete slices by numpy."""
     import evt3
 
     decoder, events, kept = evt3.Decoder(), 0, list[Any]()

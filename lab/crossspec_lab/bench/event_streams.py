@@ -66,7 +66,7 @@ ENCODERS: dict[str, Callable[[EventBatch, int], bytes]] = {
 
 
 def synthetic(encoding: str, rate: float, seconds: float, seed: int = 0) -> Stream:
-    """A stream of `rate` million events per second.
+    """Return a stream of `rate` million events per second.
 
     Half of the events lie alone, half in runs of eight neighbours that a moving edge sets off together; a run
     lies along that side of the sensor which the encoding's vector words are for.
@@ -114,7 +114,7 @@ def batches(
 
 
 def recorded(path: Path) -> Stream:
-    """The event stream of a recording; raises InputError when it cannot be opened."""
+    """Return the event stream of a recording; raises InputError when it cannot be opened."""
     recording = open_recording(path)
     try:
         messages = [message for message in recording.messages() if message.kind == "events"]

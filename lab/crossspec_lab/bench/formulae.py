@@ -47,7 +47,7 @@ def break_even_acceptance(drafted: int, cost: float) -> float | None:
 
 
 def prefill_share(prefill_ms: float, decode_ms: float) -> float:
-    """The share of a target's time that passes before its first token."""
+    """Return the share of a target's time that passes before its first token."""
     return prefill_ms / (prefill_ms + decode_ms)
 
 

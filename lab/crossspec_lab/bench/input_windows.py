@@ -30,7 +30,7 @@ FIRST_SEED = HELD_OUT + 500_000
 
 
 def held_out_windows(pair: ModelPair, count: int) -> Iterator[tuple[Window, Scene]]:
-    """Windows of drives that training never saw, at the sizes the synchronizer would send them."""
+    """Yield windows of unseen drives, in the sizes that the synchronizer would send."""
     for i in range(count):
         seed, second = FIRST_SEED + i // WINDOWS_PER_DRIVE, i % WINDOWS_PER_DRIVE
         scenes = drive(seed, WINDOWS_PER_DRIVE + 1)
@@ -65,7 +65,7 @@ def window_of(pair: ModelPair, scenes: list[Scene], seed: int, second: int) -> W
 
 
 def recorded_windows(pair: ModelPair, path: Path, count: int) -> list[Window]:
-    """The first `count` windows that have all their frames; InputError where the recording has none."""
+    """Return the first `count` windows that have all their frames; raise InputError without any."""
     frames = pair.target.spec.frames
     found = [window for window in windows_of(pair, ReplaySetup(path)) if len(window.frames) == frames]
     if not found:

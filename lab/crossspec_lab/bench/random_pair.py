@@ -36,13 +36,13 @@ class Dimensions(NamedTuple):
 
 
 def tiny() -> Dimensions:
-    """Dimensions of the shipped pair."""
+    """Return dimensions of the shipped pair."""
     folder = tiny_models()
     return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
 
 
 def dimensions_of(is_tiny: bool, target: str = "") -> Dimensions:
-    """Dimensions of the shipped pair, or of the released 7B models; the target may be that of a folder."""
+    """Return the dimensions of the shipped pair or the 7B models, with the target of a folder if named."""
     found = tiny() if is_tiny else Dimensions("7B", *released_pair())
     if not target:
         return found
