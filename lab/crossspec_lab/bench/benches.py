@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         "device": args.device,
         **origin,
     }
-    log = Log(args.json.with_suffix(""), {name: around[name] for name in around if name != "command"})
+    log = Log(args.json.with_suffix(".log"), {name: around[name] for name in around if name != "command"})
     with progress_bars() as progress:
         setting = prepared(args, args.json.parent / "work", origin, progress)
         measure(setting, log, bench.parts(setting))
