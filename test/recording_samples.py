@@ -16,12 +16,6 @@ from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 
-def encode_libcaer(batch, time_base=0):
-    """Return a `libcaer` packet of an EventBatch; bit 0 marks a valid event."""
-    data = batch.x.astype(np.uint32) << 17 | batch.y.astype(np.uint32) << 2 | batch.p << 1 | 1
-    return np.rec.fromarrays([data, (batch.t - time_base // 1000) % (1 << 31)], "<u4, <i4").tobytes()
-
-
 def decode_raw(encoding, data):
     """[(t, x, y, p)] of a `.raw` file of EVT 2.0 or 2.1, word by word."""
     size = 4 if encoding == "EVT2" else 8

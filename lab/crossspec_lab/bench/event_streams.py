@@ -48,10 +48,10 @@ class Stream:
 
 
 def encode_libcaer(batch: EventBatch, time_base: int) -> bytes:
-    """`batch.t` in us, within 35 minutes from `time_base` in ns; see events/fixed.py."""
+    """Encode a batch; its 31-bit times in us count from `time_base` in ns (events/fixed.py)."""
     words = np.empty(len(batch), [("data", "<u4"), ("us", "<i4")])
     x, y, p = (values.astype(np.uint32) for values in (batch.x, batch.y, batch.p))
-    words["data"], words["us"] = x << 17 | y << 2 | p << 1 | 1, batch.t - time_base // 1000
+    words["data"], words["us"] = x << 17 | y << 2 | p << 1 | 1, (batch.t - time_base // 1000) % (1 << 31)
     return words.tobytes()
 
 
