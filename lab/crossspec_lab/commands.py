@@ -97,15 +97,11 @@ def _bench(subparsers: Subparsers) -> None:
     every("--results", type=Path, default=results, help=f"folder for JSON; existing files stay [{results}]")
     pages = "pages whose tables are then written anew"
     every("--publish", type=found, nargs="*", default=(), metavar="PAGE", help=pages)
-    figure = add("figure", "animate a drive with its captions, or draw latencies as bars")
-    out = "the picture to write: .gif of a drive, .png, .svg or .pdf of bars"
-    figure("out", type=Path, help=out)
+    figure = add("figure", "animate a drive with its captions")
+    figure("out", type=Path, help="the .gif to write")
     figure("--seed", type=at_least(0), default=1_000_322, help="drive [1000322, that of the sample bag]")
     figure("--second", type=at_least(0), default=0, help="first second of the drive [0]")
-    shown = "number of seconds that a .gif shows from there on [3]"
-    figure("--seconds", type=at_least(1), default=3, help=shown)
-    bars = "draw the figures of bench latency instead"
-    figure("--latency", type=Path, metavar="FILE", help=bars)
+    figure("--seconds", type=at_least(1), default=3, help="number of seconds from there on [3]")
     for option in (soak, figure):
         option("--models", type=found, help="folder of both checkpoints [models/tiny]")
 

@@ -14,13 +14,13 @@ from crossspec_ros.telemetry.trace import ROWS, STAGE_COLOURS
 _OURS, _OTHERS, _LOSSY = "#31a354", "#969696", "#fdae6b"
 
 
-def wait_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], ours: str = OURS) -> None:
-    """Draw the spreads of waits for captions by decoder; `ours` and lossy ones have their own colours."""
+def wait_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Draw the spreads of waits for captions by decoder; ours and lossy ones have their own colours."""
     rows = dict(sorted(rows.items(), key=lambda row: -row[1]["median"]))
     middles, lows, highs = (
         np.array([row[name] for row in rows.values()]) for name in ("median", "p10", "p90")
     )
-    filled = [_OURS if name == ours else _LOSSY if name.endswith(LOSSY) else _OTHERS for name in rows]
+    filled = [_OURS if name == OURS else _LOSSY if name.endswith(LOSSY) else _OTHERS for name in rows]
     ends = [middles - lows, highs - middles]
     axes.barh(range(len(rows)), middles, xerr=ends, color=filled, ecolor="#404040", capsize=2)
     axes.set_yticks(range(len(rows)), list(rows), fontsize=8)
