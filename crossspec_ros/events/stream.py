@@ -80,7 +80,7 @@ class DvsStream:
         return stamp_ns, batch.at(batch.t * 1000)
 
     def take_lost_packets(self) -> int:
-        """None that anybody would know of: these messages are not numbered."""
+        """Return 0: these messages have no numbers."""
         return 0
 
 

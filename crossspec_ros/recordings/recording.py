@@ -124,8 +124,8 @@ FORMATS = f"{_NAMES}, or a file that ends in one of {_SUFFIXES}"
 def open_recording(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """Open a recording of any of `FORMATS`, to be read in a child; a rosbag2 may be a directory or a file.
 
-    Raises InputError for another format, an unreadable or damaged file, a file with nothing to play, and for
-    `options` that it lacks, and as `image_folder.FolderImages` does.
+    Raises InputError for another format, for an unreadable or damaged file, and for a file with nothing to
+    play or without what `options` name; also as `image_folder.FolderImages` does.
     """
     from crossspec_ros.recordings.reader_process import ChildRecording
 

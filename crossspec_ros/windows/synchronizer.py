@@ -53,11 +53,12 @@ class _Open:
 class Synchronizer:
     """Fills windows from both streams and closes each one exactly once and in order.
 
-    A window closes when both streams have passed its end, or when one has passed it by `lateness_ns`;
-    windows without any data between others close too. Data for a closed window is counted as late. When time
-    jumps back by more than a second, or ahead by more than ten, or a stream changes its size, the open
-    windows close and everything starts anew; `judge` separates jumps from strays. `counts` has the number of
-    each of these. The methods are generators: they work while the caller takes their updates. Not
+    A window closes when both streams have passed its end, or when one has passed it by `lateness_ns`. Windows
+    without data between others close, too. Data for a closed window count as late.
+
+    Time may jump back by more than a second or ahead by more than ten, or a stream may change its size. Then
+    the open windows close and everything starts anew. `judge` separates jumps from strays, and `counts` has
+    the number of each event. The methods are generators: they work while the caller takes their updates. Not
     thread-safe.
 
     A window's events make `images` event images of equal times, each rendered as soon as the events have

@@ -1,8 +1,8 @@
 """Formulae of speculative decoding, with measured acceptance and times.
 
-The formulae of expected tokens, speed-up and break-even are those of Leviathan et al., "Fast Inference from
-Transformers via Speculative Decoding" (ICML 2023), for a chain of drafts that are accepted independently of
-one another. Prefill share and free window are those of the research that this project began from.
+Expected tokens, speed-up and break-even are those of Leviathan et al., "Fast Inference from Transformers via
+Speculative Decoding" (ICML 2023). They assume a chain of drafts that are accepted independently of one
+another. Prefill share and free window are those of the research that this project began from.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def caption_stream(
 ) -> Iterator[Record]:
     """Caption windows that open every `period_s`; yield a record of each, also of the dropped ones.
 
-    `more` holds whether the window was `dropped`, the seconds from the stream's begin to the caption
-    (`ended_s`), and the target's own seconds for it with the rehearsal (`engine_s`).
+    `more` has `dropped`, the seconds from the stream's begin to the caption (`ended_s`), and the target's own
+    seconds for the caption and its rehearsals (`engine_s`).
     """
     begun_ns, period_ns = time.perf_counter_ns() + round(_START_S * SECOND), round(period_s * SECOND)
     streamed = [paced(window, i, period_ns) for i, window in enumerate(windows)]

@@ -50,13 +50,16 @@ def run(args: argparse.Namespace) -> int:
 def soak(
     seconds: float, rate: float = 5.0, models: Path | None = None, faults: bool = False
 ) -> dict[str, Any]:
-    """Return figures of `seconds` at `rate` million events a second and 25 frames, on Linux.
+    """Return figures of `seconds` at `rate` million events and 25 frames a second, on Linux.
 
-    `windows` counts all closed windows. `sent` compares what the writer sent until it was killed with what
-    was counted and captioned. `rss` has each process's memory in MB and its slope in MB a minute,
-    `beside_models_ms` the time from close to caption in which no model worked, and `reconnect_s` the time
-    from the return of the killed writer to both of its streams being read again. `again_s` has for each fault
-    the longest time from its end to a caption. Exits with a sentence if the nodes do not start.
+    - `windows`: counts of all closed windows.
+    - `sent`: data of the first writer, and the counted and captioned part of them.
+    - `rss`: memory of each process in MB, and its slope in MB a minute.
+    - `beside_models_ms`: time from close to caption in which no model worked.
+    - `reconnect_s`: time from the return of the killed writer until both streams are read again.
+    - `again_s`: for each fault, the longest time from its end to a caption.
+
+    Exits with a sentence if the nodes do not start.
     """
     figures: dict[str, Any] = {"seconds": seconds, "rate_mev_s": rate}
     run_node(SoakNode, [], lambda node: figures.update(_measure(node, seconds, rate, models, faults)))
