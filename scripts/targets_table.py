@@ -19,7 +19,7 @@ from reference_pages import ROOT, table, with_blocks
 
 sys.path.insert(0, str(ROOT / "lab"))
 
-from crossspec_lab.bench.released import released_pair
+from crossspec_lab.bench.random_pair import released_pair
 
 from crossspec_ros.models.footprint import Footprint, estimate
 from crossspec_ros.models.placement import Placement

@@ -14,8 +14,7 @@ import pytest
 import torch
 from crossspec_lab.train import smol, smol_base
 from crossspec_lab.train.shown_words import TOKENS, ShownWords, shown
-from crossspec_lab.train.smol_student import SmolStudent
-from crossspec_lab.train.tiny_tower import LAYERS, copy_tiny_tower
+from crossspec_lab.train.smol_student import LAYERS, SmolStudent, copy_tiny_tower
 from crossspec_lab.world.dataset import FRAMES, frame_times, frame_window, scenes_of
 from crossspec_lab.world.phrases import QUESTION
 from make_smol import complete
