@@ -27,7 +27,7 @@ _LOW_RANK = re.compile(r"(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
 
 
 def complete(folder: Path) -> None:
-    """Write `model.safetensors`, in bfloat16, and `tokenizer.json` beside the changes in `folder`."""
+    """Write `model.safetensors`, in bfloat16, and `tokenizer.json` into the folder of the changes."""
     options = json.loads((folder / smol_base.CONFIG).read_text())
     stored = load_file(folder / smol_base.WEIGHTS)
     module, tokenizer = smol_base.base_model()

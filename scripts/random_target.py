@@ -1,5 +1,5 @@
 """Write the tiny random checkpoint that the tests make of a family: `python scripts/random_target.py
-qwen3_vl FOLDER`. It says nothing sensible, but it says it as transformers' `generate` does.
+qwen3_vl FOLDER`. It writes nonsense, but the same as transformers' `generate`.
 
 Some of its tokens end a response, so that responses have all lengths.
 """

@@ -17,14 +17,14 @@ import torch
 from record_preprocessing import frame
 from transformers import Qwen3VLVideoProcessor
 
-MOST_PIXELS = 4 * 32 * 32
+MAX_PIXELS = 4 * 32 * 32
 SIZES = {"kept": (64, 64), "shrunk": (73, 141), "portrait": (110, 31), "small": (21, 47)}
 
 
 def main(out: Path) -> None:
     """Record the pixel values of Qwen3-VL."""
     processor = Qwen3VLVideoProcessor(
-        size={"shortest_edge": 1, "longest_edge": 2 * MOST_PIXELS},
+        size={"shortest_edge": 1, "longest_edge": 2 * MAX_PIXELS},
         cap_pixels_per_frame=False,
         do_sample_frames=False,
     )

@@ -3,8 +3,8 @@
     python scripts/record_smolvlm_pixels.py test/families/recorded/smolvlm_pixels.npz
 
 `SmolVLMVideoProcessor` needs torchvision 0.27 or later, else it takes another filter. Its settings are those
-of SmolVLM2: the longest edge is first four sides of the square, Lanczos, mean and deviation 0.5. Only every
-so many pixels are kept.
+of SmolVLM2: the longest edge is first four sides of the square, Lanczos, mean and deviation 0.5. The file has
+a part of the pixels.
 """
 
 from __future__ import annotations

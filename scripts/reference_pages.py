@@ -35,7 +35,7 @@ Command = tuple[str, str, list[Row]]
 
 
 def main() -> None:
-    """Write every page anew and name those that have changed."""
+    """Write every page anew and print the names of changed ones."""
     for page in sorted(PAGES.glob("*.md")):
         old = page.read_text()
         new = regenerate(old)
@@ -45,12 +45,12 @@ def main() -> None:
 
 
 def regenerate(text: str) -> str:
-    """The page with every block as the code has it now; raises KeyError for a block that nothing writes."""
+    """Return the page with every block written anew; raises KeyError for an unknown block."""
     return with_blocks(text, BLOCKS)
 
 
 def with_blocks(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
-    """The page with every block as its function in `blocks` returns it; raises KeyError as `regenerate`."""
+    """Return the page with every block by its function in `blocks`; raises KeyError for an unknown one."""
     return _BLOCK.sub(lambda found: _block(found["name"], blocks[found["name"]]()), text)
 
 
@@ -62,7 +62,7 @@ def _block(name: str, text: str) -> str:
 
 
 def parameters() -> str:
-    """A row for each parameter, with the nodes that have it; those of several nodes come first."""
+    """Return a row for each parameter, with the nodes that have it; those of several nodes come first."""
     nodes: dict[Param, list[str]] = {}
     for node, kind in NODES.items():
         for param in kind.params():
@@ -77,12 +77,12 @@ def parameters() -> str:
 
 
 def _flag(param: Param) -> str:
-    """The command-line flag that sets a parameter; empty if there is none."""
+    """Return the command-line flag that sets a parameter; empty if there is none."""
     return f"--{param.argument.replace('_', '-')}" if param.group not in ("", "launch") else ""
 
 
 def commands() -> str:
-    """A table of the commands with their parameters, and one of the other arguments."""
+    """Return a table of the commands with their parameters, and one of the other arguments."""
     flags = {_flag(param) for kind in NODES.values() for param in kind.params()} - {""}
     groups = {name: list(_commands(child, text)) for name, child, text in _children(make_parser())}
     rows, arguments = [], defaultdict[Row, list[str]](list)
@@ -102,14 +102,14 @@ def commands() -> str:
 
 
 def _parts(name: str, commands: list[Command]) -> str:
-    """The purpose of a group of commands, and the names of its commands."""
+    """Return the purpose of a group of commands, and the names of its commands."""
     names = [title.removeprefix(f"crossspec {name}").strip().split(" ")[0] for title, _, _ in commands]
     parts = ", ".join(f"`{part}`" for part in names if part.islower())
     return sentence(LABORATORY[name]) + (f" {parts}." if parts else "")
 
 
 def _name(row: Row) -> str:
-    """The argument's name."""
+    """Return the argument's name."""
     return row[0].strip("`").split()[0]
 
 
@@ -142,7 +142,7 @@ def _shown(action: argparse.Action) -> str:
 
 
 def launch_arguments() -> str:
-    """A row for each launch argument that sets no parameter."""
+    """Return a row for each launch argument that sets no parameter."""
     parameters = {param.argument for kind in NODES.values() for param in kind.params() if param.group}
     files = defaultdict[tuple[str, str, str], list[str]](list)
     for file in sorted((ROOT / "launch").glob("*.launch.py")):
@@ -160,7 +160,7 @@ def _launch_default(default: str | None) -> str:
 
 
 def arguments_of(file: Path) -> Mapping[str, tuple[str | None, str]]:
-    """The arguments of a launch file with defaults and descriptions, also where launch is not installed."""
+    """Return the arguments of a launch file with defaults and descriptions; launch may be missing."""
     with _without_launch():
         arguments: Mapping[str, tuple[str | None, str]] = runpy.run_path(str(file))["ARGUMENTS"]
     return arguments
@@ -215,7 +215,7 @@ def _without_launch() -> Iterator[None]:
 
 
 def formats() -> str:
-    """Formats of recordings: how each is recognised, and what it contains."""
+    """Return a table of the formats of recordings, their names or contents, and their purpose."""
     rows = []
     for format in _FORMATS:
         signs = [f"`{suffix}`" for suffix in format.suffixes]
@@ -239,12 +239,12 @@ def foreign_formats() -> str:
 
 
 def sentence(text: str) -> str:
-    """The text as a sentence: a capital first, a full stop last."""
+    """Return the text as a sentence: a capital first, a full stop last."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; a bar within a cell is escaped."""
+    """Return a Markdown table; a bar within a cell is escaped."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 

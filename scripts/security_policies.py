@@ -34,12 +34,12 @@ OF_EVERY_NODE = {
     "subscribe": ["/parameter_events", "/clock"],
     "reply": ["~/*"],
 }
-"""Names that rclpy makes by itself, and whatever lies below a node's own name.
+"""Names that rclpy makes by itself, and all names below a node's own name.
 
 That is one pattern, because the handshake holds the permissions, and Fast DDS 3.2.2 fails at a handshake of
 more than 8 kB.
 """
-BESIDE = {
+EXTRA = {
     # A heartbeat for nav2's manager.
     "captioner": {"publish": ["/bond"]},
     # The clock is optional. By the answers the player knows that the others are ready.
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def policies() -> str:
-    """The file's text."""
+    """Return the file's text."""
     root = Element("policy", version="0.2.0")
     enclaves = SubElement(root, "enclaves")
     for name, rules in every_rule().items():
@@ -87,16 +87,16 @@ def policies() -> str:
 
 
 def every_rule() -> dict[str, Rules]:
-    """The rules of each node, and of those that are not ours."""
-    found = {node: _sorted([OF_EVERY_NODE, BESIDE.get(node, {}), documented(node)]) for node in NODES}
+    """Return the rules of each of our nodes, of the driver and of operators."""
+    found = {node: _sorted([OF_EVERY_NODE, EXTRA.get(node, {}), documented(node)]) for node in NODES}
     ours = [f"/{node}/*" for node in NODES]
-    beside = {
+    reached = {
         what: [name for node in NODES for name in found[node].get(what, ()) if name != "~/*"]
         for what in ("publish", "reply")
     }
     watch = {
-        "subscribe": ["/rosout", *ours, *beside["publish"]],
-        "request": [*ours, *beside["reply"]],
+        "subscribe": ["/rosout", *ours, *reached["publish"]],
+        "request": [*ours, *reached["reply"]],
         # A window of rqt, and a `ros2` command, is a node named after its process.
         "reply": ["/rqt_gui_py_node_*", "/_ros2cli_*"],
     }
@@ -104,16 +104,16 @@ def every_rule() -> dict[str, Rules]:
 
 
 def documented(node: str) -> dict[str, list[str]]:
-    """The actions of a node by the page beside what lies below its own name, by the launch files' names."""
+    """Return the actions of a node by the page, outside its own names, with the launch files' names."""
     found = defaultdict[str, list[str]](list)
     for nodes, (topic, direction, *_) in rows("Topics"):
         if node in nodes:
             for name in topics(topic):
-                given = REMAPS.get(node, {}).get(name, [name])
+                remapped = REMAPS.get(node, {}).get(name, [name])
                 if direction == "in":
-                    found["subscribe"] += given
+                    found["subscribe"] += remapped
                 else:
-                    found["publish"] += [name for name in given if not name.startswith(f"/{node}/")]
+                    found["publish"] += [name for name in remapped if not name.startswith(f"/{node}/")]
     return found
 
 
@@ -128,12 +128,12 @@ def rows(title: str) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def quoted(cell: str) -> list[str]:
-    """The texts between backticks."""
+    """Return the texts between backticks."""
     return re.findall("`(.+?)`", cell)
 
 
 def topics(cell: str) -> list[str]:
-    """The topics of a cell; one that has STAGE in it is one for each."""
+    """Return the topics of a cell; a name with STAGE is one for each stage."""
     stages = LATENCIES if "STAGE" in cell else [""]
     return [name.replace("STAGE", stage) for name in quoted(cell) for stage in stages]
 

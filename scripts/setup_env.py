@@ -112,7 +112,10 @@ def install_torch(gpu: str) -> None:
             raise SetupError("the full build is needed")
         install(lock)
         if "already satisfied" not in pip("install", "--no-compile", "--no-deps", pin):
-            print(f"crossspec: took {pin} unchecked, its hash for this Python is not known", flush=True)
+            print(
+                f"crossspec: installed {pin} unchecked: the lock has no hash of it for this Python",
+                flush=True,
+            )
     except SetupError as error:
         if "DO NOT MATCH THE HASHES" in str(error):
             raise

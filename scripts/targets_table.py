@@ -19,7 +19,7 @@ from reference_pages import ROOT, table, with_blocks
 
 sys.path.insert(0, str(ROOT / "lab"))
 
-from crossspec_lab.bench.released import released_pair
+from crossspec_lab.bench.random_pair import released_pair
 
 from crossspec_ros.models.footprint import Footprint, estimate
 from crossspec_ros.models.placement import Placement
@@ -52,7 +52,7 @@ MACHINES = {
 
 
 def main() -> None:
-    """Write every page anew and name those that have changed."""
+    """Write every page anew and print the names of changed ones."""
     for page in PAGES:
         old = page.read_text()
         new = with_blocks(old, BLOCKS)
@@ -69,7 +69,7 @@ def fits(machine: Machine, footprint: Footprint, with_draft: bool) -> bool:
 
 
 def targets() -> str:
-    """Each target: what it reads of a window and takes of a GPU, alone and with the draft."""
+    """Return a row for each target: frames, tokens, and memory without and with the draft."""
     rows = []
     for name, footprints in _footprints().items():
         sizes = (
@@ -111,7 +111,7 @@ BLOCKS = {function.__name__: function for function in (targets, choice)}
 
 @cache
 def _footprints() -> dict[str, list[Footprint]]:
-    """By name of the target, in each of `DTYPES`; from the smallest target to the largest."""
+    """Return footprints in each of `DTYPES` by target, from the smallest to the largest."""
     found, (_, draft) = {}, released_pair()
     for name, target in _targets().items():
         found[name] = [estimate(Placement(dtype, "cuda:0"), target, draft) for dtype in DTYPES]
@@ -120,7 +120,7 @@ def _footprints() -> dict[str, list[Footprint]]:
 
 @cache
 def _targets() -> dict[str, TargetArchitecture]:
-    """By name."""
+    """Return the targets by name."""
     found = {}
     for name, files in _releases():
         folder = Path(_SCRATCH.name) / name
@@ -132,7 +132,7 @@ def _targets() -> dict[str, TargetArchitecture]:
 
 
 def _releases() -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-    """The name of each release with the JSON files of its folder, as far as they matter here."""
+    """Yield the name of each release with the relevant JSON files of its folder."""
     base = _siglip(768, 3072, 12, 12, 512, 16)
     large = _siglip(1152, 4304, 27, 16, 384, 14)
     yield "SmolVLM2-256M", _smolvlm(_text(576, 1536, 30, 9, 3, 49280), base, 4)

@@ -49,7 +49,7 @@ def chatter(recorded_ns: int):
 
 
 def nth(i: int, payload: bytes | None = None, encoding="evt3", size=SIZE, seq=None, stamp_us=None):
-    """The i-th of `BATCHES` as a message on `EVENTS`: (topic, type, recorded_ns, data)."""
+    """Return the i-th of `BATCHES` as a message on `EVENTS`: (topic, type, recorded_ns, data)."""
     payload = encode_evt3(BATCHES[i]) if payload is None else payload
     stamp_ns = (i * STEP_US if stamp_us is None else stamp_us) * 1000 + SECOND
     data = event_packet(stamp_ns, payload, encoding, size, i if seq is None else seq)
@@ -61,7 +61,7 @@ def raw_image(stamp_ns: int, size=(32, 24), encoding="rgb8"):
 
 
 def edited(message, **fields):
-    """The message with other values of these fields."""
+    """Return the message with other values of these fields."""
     topic, kind, stamp_ns, data = message
     changed = replace(typestore().deserialize_cdr(data, kind), **fields)
     return topic, kind, stamp_ns, bytes(typestore().serialize_cdr(changed, kind))
@@ -75,7 +75,7 @@ def in_order(messages):
     return sorted(messages, key=lambda message: message[2])
 
 
-def sound():
+def drive_messages():
     return in_order([nth(i) for i in range(100)] + images(*range(20)))
 
 
@@ -84,7 +84,7 @@ def by_topic(report) -> dict:
 
 
 def mcap(path, messages, profile="ros2", chunks=True, summary=True, statistics=True, indexes=False, **types):
-    """An mcap of (topic, type, recorded_ns, data), in chunks or not, and without what is False.
+    """Write an mcap of (topic, type, recorded_ns, data), in chunks or not, without the parts that are False.
 
     `types` has the encoding of its messages, of its schema, and its definition by the last word of a type.
     """

@@ -19,7 +19,7 @@ def assert_equal(actual: EventBatch, expected: EventBatch) -> None:
 
 @st.composite
 def batches(draw, width=640, height=480, latest_start=(1 << 24) - 1) -> EventBatch:
-    """Runs of neighbours on a row as a sensor reads them out, mixed with lone events; steps up to 16 s."""
+    """Draw runs of neighbours on a row as a sensor reads them, and lone events; steps up to 16 s."""
     # Drawn by numpy: event by event hypothesis takes a hundred times as long.
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     runs = []

@@ -16,12 +16,6 @@ from crossspec_ros.recordings.recording import open_here
 from crossspec_ros.recordings.survey import survey
 
 
-def encode_libcaer(batch, time_base=0):
-    """A `libcaer` packet of an EventBatch; bit 0 says that an event is valid."""
-    data = batch.x.astype(np.uint32) << 17 | batch.y.astype(np.uint32) << 2 | batch.p << 1 | 1
-    return np.rec.fromarrays([data, (batch.t - time_base // 1000) % (1 << 31)], "<u4, <i4").tobytes()
-
-
 def decode_raw(encoding, data):
     """[(t, x, y, p)] of a `.raw` file of EVT 2.0 or 2.1, word by word."""
     size = 4 if encoding == "EVT2" else 8
@@ -68,12 +62,12 @@ def read(source):
 
 
 def check_info(path, events):
-    """Check that `crossspec info` tells of these events, and finds no damage."""
+    """Check that `crossspec info` counts these events, and finds no damage."""
     report = survey(path)
     (topic,) = report["topics"]
     t, p = [event[0] for event in events], [event[3] for event in events]
-    told = [topic[name] for name in ("events", "on", "off", "first_event_us", "last_event_us")]
-    assert told == [len(events), sum(p), len(p) - sum(p), t[0], t[-1]]
+    reported = [topic[name] for name in ("events", "on", "off", "first_event_us", "last_event_us")]
+    assert reported == [len(events), sum(p), len(p) - sum(p), t[0], t[-1]]
     assert [finding for finding in report["findings"] if "there are no images" not in finding] == []
     return report["format"]
 
@@ -99,7 +93,7 @@ def npy_of(folder, content, **options):
 
 
 def played(path):
-    """The events of a recording, with their times in full, and its images."""
+    """Return the events of a recording, with their times in full, and its images."""
     with closing(open_here(path)) as recording:
         messages = list(recording.messages())
         assert recording.losses == []

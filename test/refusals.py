@@ -21,6 +21,9 @@ from crossspec_ros.errors import InputError
 FILE = Path(__file__).with_suffix(".txt")
 ROOT = FILE.parents[1]
 _seen: dict[str, tuple[str, str]] = {}
+"""Test and sentence of each code of this session."""
+_new: dict[str, str] = {}
+"""Sentences to write."""
 _session: dict[str, str] = {}
 
 
@@ -30,10 +33,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def refusal_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep for `refused` what pytest knows of the session."""
+def refusal_session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Keep the session's folders and option for `refused`; write the sentences at the end if requested.
+
+    A test may limit the size of files, so that no test writes them.
+    """
     _session["folders"] = rf"{tmp_path_factory.getbasetemp()}/\w+"
     _session["update"] = "yes" if request.config.getoption("update_refusals") else ""
+    yield
+    if _new:
+        _write()
 
 
 @contextmanager
@@ -54,8 +65,9 @@ def refused(
     test = re.sub(r"(\[.*)? \(call\)$", "", os.environ["PYTEST_CURRENT_TEST"], flags=re.DOTALL)
     assert _seen.setdefault(code, (test, sentence)) == (test, sentence), "one code, one test, one sentence"
     if _session["update"]:
-        _write(code, sentence)
-    assert sentence == sentences(FILE.read_text()).get(code), f"{code}: see --update-refusals"
+        _new[code] = sentence
+    else:
+        assert sentence == sentences(FILE.read_text()).get(code), f"{code}: see --update-refusals"
 
 
 def sentences(text: str) -> dict[str, str]:
@@ -70,11 +82,11 @@ def quoted_words() -> Counter[str]:
     return Counter(word for file in files for word in set(re.findall(r'"(\w+(?:-\w+)+)"', file.read_text())))
 
 
-def _write(code: str, sentence: str) -> None:
+def _write() -> None:
     with FILE.open("r+") as file:
         # Workers of pytest-xdist write the same file.
         fcntl.flock(file, fcntl.LOCK_EX)
-        found = sentences(file.read()) | {code: sentence}
+        found = sentences(file.read()) | _new
         file.seek(0)
         file.truncate()
         file.writelines(f"{one}: {found[one]}\n" for one in sorted(found) if quoted_words()[one])

@@ -10,7 +10,7 @@ from crossspec_ros.captioning.caption import Caption
 from crossspec_ros.captioning.wording import caption_line
 from crossspec_ros.errors import InputError, described, plain_text
 from crossspec_ros.recordings.info import _print
-from crossspec_ros.recordings.recording import tell
+from crossspec_ros.recordings.recording import print_sentences
 from crossspec_ros.regress.checks import Check, Difference, junit
 from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
@@ -58,7 +58,7 @@ def test_captions_remarks_and_reports_are_harmless(capsys):
     line = caption_line(window, 0, Caption(text=HOSTILE, token_ids=(), source="target", target_passes=1), ())
     assert not OBEYED & set(line)
 
-    tell([HOSTILE])
+    print_sentences([HOSTILE])
     topic = {"topic": HOSTILE, "type": HOSTILE, "kind": "images", "messages": 1, "rate_hz": 1.0}
     topic |= {"encodings": {HOSTILE: 1}, "first_stamp_ns": 0, "last_stamp_ns": 0}
     topic |= {"gaps": [], "resolutions": [], "events": 0}

@@ -22,7 +22,7 @@ from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.cdr import RecordedMessage
 from crossspec_ros.events.stamps import Break, parts
-from crossspec_ros.recordings.recording import describe_loss, tell
+from crossspec_ros.recordings.recording import describe_loss, print_sentences
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.assembler import WindowAssembler
@@ -79,13 +79,13 @@ class CodeReplay(Listener):
 
         Raises InputError for a damaged recording.
         """
-        tell(self._recording.remarks)
+        print_sentences(self._recording.remarks)
         for message in parts(self._recording.messages()):
             for update in self._updates(message):
                 yield from map(self._caption, self._add(update))
             if isinstance(message, RecordedMessage) and not message.stray:
                 tick((message.stamp_ns - self._recording.start_ns) / SECOND)
-        tell(map(describe_loss, self._recording.losses))
+        print_sentences(map(describe_loss, self._recording.losses))
         for reason, count in self._unusable.most_common(3):
             print(f"crossspec: {count} messages could not be used: {reason}", file=sys.stderr)
 

@@ -18,7 +18,7 @@ def is_sensor(width: int, height: int) -> bool:
     return 0 < width <= _MAX_EDGE and 0 < height <= _MAX_EDGE and width * height <= _MAX_PIXELS
 
 
-# Not frozen, which would take longer than the rest of what is done with a small packet.
+# A frozen class would take longer than all other work on a small packet.
 @dataclass(slots=True, eq=False)
 class EventBatch:
     """Events of one sensor in the order in which they came.
@@ -41,7 +41,7 @@ class EventBatch:
 
     @staticmethod
     def concat(batches: Sequence[EventBatch]) -> EventBatch:
-        """Join batches of one sensor; raises ValueError when there is none or their sizes differ."""
+        """Join batches of one sensor; raises ValueError for no batch or different sizes."""
         sizes = {(batch.width, batch.height) for batch in batches}
         if len(sizes) != 1:
             raise ValueError(f"cannot join batches of {len(sizes)} sensor sizes")
@@ -56,7 +56,7 @@ class EventBatch:
         )
 
     def at(self, t: np.ndarray) -> EventBatch:
-        """The same events at other times (N,) int64."""
+        """Return the same events at other times (N,) int64."""
         return EventBatch(t, self.x, self.y, self.p, self.width, self.height)
 
     def contiguous(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -76,7 +76,7 @@ class EventBatch:
 
 
 def drop_outside(batch: EventBatch, damage: Counter[str]) -> EventBatch:
-    """The events that lie on the sensor, this very batch when all do; the others are counted."""
+    """Return the events on the sensor, the batch itself if it has no others, and count the others."""
     if not len(batch) or (int(batch.x.max()) < batch.width and int(batch.y.max()) < batch.height):
         return batch
     inside = batch[(batch.x < batch.width) & (batch.y < batch.height)]

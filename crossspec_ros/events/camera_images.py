@@ -16,7 +16,7 @@ from crossspec_ros.image_bounds import check_size
 
 
 def camera_array(message: Any) -> np.ndarray:
-    """A camera's Image as (H, W, 3) RGB uint8; samples of 16 bits keep their upper 8.
+    """Return a camera's Image as (H, W, 3) RGB uint8; samples of 16 bits keep their upper 8.
 
     Raises InputError for an encoding that is not read, such as depth, and for data that do not fit.
 
@@ -46,7 +46,7 @@ def camera_array(message: Any) -> np.ndarray:
 
 
 def wide_samples(message: Any) -> np.ndarray | None:
-    """The samples of an Image of 16 bits as (H, W, channels) uint16; None for other encodings.
+    """Return the samples of an Image of 16 bits as (H, W, channels) uint16; None for other encodings.
 
     Raises InputError for data that do not fit.
     """
@@ -81,7 +81,7 @@ _DEPTH = re.compile("(16|32|64)[USF]C1")
 
 
 def pixels_of(message: Any, channels: int) -> np.ndarray:
-    """The bytes of an image as (H, W, channels) uint8, without the padding of its rows.
+    """Return the bytes of an image as (H, W, channels) uint8, without the padding of its rows.
 
     Raises InputError where they do not fit its size.
     """
@@ -90,15 +90,15 @@ def pixels_of(message: Any, channels: int) -> np.ndarray:
         raise _misfit(message)
     check_size(message.width, message.height)
     rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
-    # A view would keep the padding, which nobody counts.
+    # A view would keep the padding, which no limit counts.
     pixels = rows[:, :row].copy() if message.step > row else rows
     return pixels.reshape(message.height, message.width, channels)
 
 
 def _two_planes(message: Any) -> np.ndarray:
-    """A plane of Y above one of U and V in half as many rows, (3/2 H, W) uint8.
+    """Return (3/2 H, W) uint8: a plane of Y above one of U and V in half as many rows.
 
-    Drivers differ in whether `step` counts the second plane, so it is not asked.
+    `step` is not used, because drivers differ in whether it counts the second plane.
     """
     rows = message.height * 3 // 2
     if not rows or not message.width or len(message.data) % rows or len(message.data) < rows * message.width:

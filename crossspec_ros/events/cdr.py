@@ -58,7 +58,7 @@ class RecordedMessage(NamedTuple):
 
 @cache
 def typestore() -> Typestore:
-    """The message types of ROS 2 Kilted and of the event cameras."""
+    """Return the message types of ROS 2 Kilted and of the event cameras."""
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
     store = get_typestore(Stores.ROS2_KILTED)
@@ -69,7 +69,7 @@ def typestore() -> Typestore:
 
 def stamp_ns(cdr: bytes | memoryview) -> int:
     """`header.stamp` in ns of a serialized message with a header; raises InputError when it is torn."""
-    # Byte 1 of the encapsulation header tells the byte order.
+    # Byte 1 of the encapsulation header is the byte order.
     try:
         sec, nanosec = struct.unpack_from("<iI" if cdr[1:2] == b"\x01" else ">iI", cdr, 4)
     except struct.error:
@@ -78,12 +78,12 @@ def stamp_ns(cdr: bytes | memoryview) -> int:
 
 
 def to_ns(stamp: Any) -> int:
-    """A `builtin_interfaces/Time` of rclpy or of rosbags in nanoseconds."""
+    """Return a `builtin_interfaces/Time` of rclpy or of rosbags in nanoseconds."""
     return int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec)
 
 
 def is_end_mark(packet: Any) -> bool:
-    """Whether an EventPacket is a player's sign that the stream has reached its stamp, and no camera's."""
+    """Return whether an EventPacket is a player's mark that the stream has reached its stamp."""
     return not packet.width and not len(packet.events)
 
 
@@ -98,7 +98,7 @@ def _end_mark_body() -> bytes:
 
 
 def is_recorded_end_mark(data: bytes) -> bool:
-    """Whether a serialized EventPacket is a player's `end_mark`, which a recorder has recorded."""
+    """Return whether a serialized EventPacket is a recorded `end_mark` of a player."""
     body = _end_mark_body()
     return len(data) == 12 + len(body) and data.endswith(body)
 
@@ -120,7 +120,7 @@ def check_encoding(encoding: str, width: int, height: int) -> None:
 def event_packet(
     stamp_ns: int, payload: bytes, encoding: str, size: tuple[int, int], seq: int = 0, time_base: int = 0
 ) -> bytes:
-    """A serialized EventPacket; `size` is (width, height)."""
+    """Return a serialized EventPacket; `size` is (width, height)."""
     width, height = size
     return _serialize(
         EVENT_PACKET,
@@ -136,13 +136,13 @@ def event_packet(
 
 
 def compressed_image(stamp_ns: int, data: bytes, format: str) -> bytes:
-    """A serialized CompressedImage of an encoded picture; `format` is "png" or "jpeg"."""
+    """Return a serialized CompressedImage of an encoded picture; `format` is "png" or "jpeg"."""
     pixels = np.frombuffer(data, np.uint8)
     return _serialize(COMPRESSED_IMAGE, header=_header(stamp_ns, "camera"), format=format, data=pixels)
 
 
 def image(stamp_ns: int, pixels: np.ndarray, encoding: str) -> bytes:
-    """A serialized Image of pixels (H, W) or (H, W, channels) uint8 or uint16; `encoding` as in "bgr8"."""
+    """Return a serialized Image of (H, W) or (H, W, channels) uint8 or uint16; `encoding` as in "bgr8"."""
     height, width = pixels.shape[:2]
     return _serialize(
         IMAGE,

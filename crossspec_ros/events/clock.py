@@ -16,7 +16,7 @@ _CONFIRMED_US, _ALONE_US, _CONTRADICTED_US = 100_000, 300_000, 3_000_000
 """Times for which a new offset must stay: images jump alike, there are none, or they do not jump."""
 # Sensors count 24 bits of us. A decoder that hears nothing for longer misses a wrap.
 _WRAP_NS = (1 << 24) * 1000
-# Of wraps, so that few resets pass for them, and of what is not sure yet.
+# Tolerance of wraps, so that few resets pass for wraps, and of offsets that are not certain yet.
 _TIGHT_NS = 50_000_000
 # Packets after the first one, and after a jump, that may still correct it: it may have been damaged.
 _TRIALS = 3
@@ -28,7 +28,7 @@ class SensorClock:
     A packet's stamp is when its host received it, so each packet gives the offset with the jitter of its
     transport; an exponential average (alpha 0.01, the custom of the ROS event camera tools) smooths it. An
     offset that is off by more than that is counted in `counts` as one of
-    - `missed_wraps`: whole wraps of a 24-bit clock, which are made good;
+    - `missed_wraps`: complete wraps of a 24-bit clock, which are corrected;
     - `sensor_resets`: the sensor's own time jumped; the average starts anew;
     - `clock_steps`: the sensor's own time went on, and the new offset stays: the host's clock was set by
       `step_ns` before the last packet, and the average starts anew;

@@ -107,7 +107,7 @@ class Source(NamedTuple):
 def open_sources(source: str, frames: str) -> list[Source]:
     """Return the sources that the parameters of a camera node name; `frames` may be empty.
 
-    Raises InputError if a text is none of `SOURCES`, or frames do not fit the source.
+    Raises InputError for a text that is not one of `SOURCES`, or frames that do not fit the source.
     """
     if source.startswith("tcp://"):
         served = {"events": source, **({"image": frames} if frames else {})}

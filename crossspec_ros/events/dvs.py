@@ -26,7 +26,7 @@ _ROS1_ROW = np.dtype([("x", "<u2"), ("y", "<u2"), ("sec", "<u4"), ("nsec", "<u4"
 class DvsDecoder:
     """Decodes serialized EventArray messages, with the interface of the packet decoders.
 
-    `t` is the events' ROS time in whole us. The sensor's size comes with each message.
+    `t` is the events' ROS time in integer us. The sensor's size comes with each message.
     """
 
     def __init__(self) -> None:
@@ -39,17 +39,17 @@ class DvsDecoder:
         except (struct.error, IndexError):
             self.damage["torn_messages"] += 1
             return EventBatch.empty(0, 0)
-        whole = min(count, max(0, len(data) - start + 16 - _LAST_ROW) // 16)
-        if whole < count:
+        complete = min(count, max(0, len(data) - start + 16 - _LAST_ROW) // 16)
+        if complete < count:
             self.damage["torn_messages"] += 1
         if max(width, height) and not is_sensor(width, height):
             self.damage["impossible_sizes"] += 1
             return EventBatch.empty(0, 0)
-        if not whole:
+        if not complete:
             return EventBatch.empty(width, height)
-        body = data[start : start + whole * 16].ljust(whole * 16, b"\0")
+        body = data[start : start + complete * 16].ljust(complete * 16, b"\0")
         rows = np.frombuffer(body, _ROW.newbyteorder(order))
-        x, y = np.empty(whole, np.uint16), rows["y"].astype(np.uint16)
+        x, y = np.empty(complete, np.uint16), rows["y"].astype(np.uint16)
         x[0], y[0] = rows["y"][0], rows["gap"][0]
         x[1:] = rows["next_x"][:-1]
         t = rows["sec"].astype(np.int64) * 1_000_000 + rows["nsec"] // 1000
@@ -58,17 +58,17 @@ class DvsDecoder:
 
 
 def encode_dvs(batch: EventBatch, stamp_ns: int) -> bytes:
-    """The batch as a serialized EventArray; `batch.t` is ROS time in us."""
+    """Return the batch as a serialized EventArray; `batch.t` is ROS time in us."""
     sec, micros = np.divmod(batch.t, 1_000_000)
     head = _head(*divmod(stamp_ns, 1_000_000_000), b"event_camera", batch.height, batch.width, len(batch))
     return head + _rows(batch.x, batch.y, sec, micros * 1000, batch.p)
 
 
 def dvs_of_ros1(raw: bytes) -> bytes:
-    """An EventArray in ROS 1's serialization, where nothing is aligned, as CDR.
+    """Return an EventArray in ROS 1's serialization, where nothing is aligned, as CDR.
 
-    Of a torn one its whole events come along, and the count that it promises, so that the decoder sees the
-    damage. Raises struct.error when the header is torn.
+    A torn message keeps its complete events and its stated count, so that the decoder detects the damage.
+    Raises struct.error when the header is torn.
     """
     _, sec, nanosec, length = struct.unpack_from("<4I", raw)
     height, width, count = struct.unpack_from("<3I", raw, 16 + length)
@@ -84,7 +84,7 @@ def dvs_end_mark(stamp_ns: int) -> bytes:
 
 
 def is_dvs_end_mark(data: bytes) -> bool:
-    """Whether a message is a player's sign that the stream has reached its stamp, and no camera's."""
+    """Return whether a message is a player's mark that the stream has reached its stamp."""
     try:
         return _parse_head(data)[1:4] == (0, 0, 0)
     except (struct.error, IndexError):

@@ -1,4 +1,4 @@
-"""Prophesee's EVT 2.0 and EVT 2.1, decoded: a head of 32 bits, in EVT 2.1 with a mask of 32 pixels beside it.
+"""Prophesee's EVT 2.0 and EVT 2.1, decoded: a head of 32 bits, in EVT 2.1 with a mask of 32 pixels.
 
 A head has its type in bits 28-31. Events (type 0 off, 1 on) have the lower 6 bits of their time in bits
 22-27, x in bits 11-21 and y in bits 0-10. TIME_HIGH (8) holds the upper 28 bits of the times to come.
@@ -22,7 +22,7 @@ _HIGH_MASK = (1 << _HIGH_BITS) - 1
 
 
 class Evt2Decoder:
-    """Decodes whole EVT 2.0 words; `t` is the sensor's time in us, unwrapped.
+    """Decodes complete EVT 2.0 words; `t` is the sensor's time in us, unwrapped.
 
     Words before the first TIME_HIGH have no time; they and words of unknown types are skipped and counted in
     `damage`, as events outside the sensor are.
@@ -72,8 +72,8 @@ class Evt2Decoder:
         t = high << _LOW_BITS | (heads >> 22 & 0x3F)
         dated = high >= 0
         self._count("words_before_time", int(np.count_nonzero(~dated)))
-        known = np.isin(kinds, (OFF, ON, TIME_HIGH, EXT_TRIGGER, _OTHERS, _CONTINUED))
-        self._count("unknown_words", int(np.count_nonzero(dated & ~known)))
+        is_valid = np.isin(kinds, (OFF, ON, TIME_HIGH, EXT_TRIGGER, _OTHERS, _CONTINUED))
+        self._count("unknown_words", int(np.count_nonzero(dated & ~is_valid)))
         at = np.flatnonzero(dated & (kinds <= ON))
         x, y, p = heads[at] >> 11 & 0x7FF, heads[at] & 0x7FF, kinds[at]
         t = t[at]
@@ -92,10 +92,10 @@ class Evt2Decoder:
 
 
 class Evt21Decoder(Evt2Decoder):
-    """Decodes whole EVT 2.1 words of 64 bits.
+    """Decodes complete EVT 2.1 words of 64 bits.
 
-    The head is the upper half of a word. `is_legacy` says that it comes first all the same, as from sensors
-    that send each half of a word by itself.
+    The head is the upper half of a word. If `is_legacy`, it still comes first, as from sensors that send
+    each half of a word by itself.
     """
 
     word_bytes = 8

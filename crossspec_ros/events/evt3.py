@@ -24,7 +24,7 @@ _NOW, _HIGH, _ROW, _BASE, _POLARITY, _HAS_HIGH, _HAS_TIME, _STATE = range(8)
 
 @compiled("int64(int64, int64)")
 def _next_high(high: int, word: int) -> int:
-    """The time that a TIME_HIGH word sets: its 12 bits over the rollovers so far."""
+    """Return the time that a TIME_HIGH word sets: its 12 bits over the rollovers so far."""
     value = word & 0xFFF
     wrapped = value < (high >> 12 & 0xFFF) - ROLLOVER_FALL
     return ((high >> 24) + wrapped) << 24 | value << 12
@@ -32,7 +32,7 @@ def _next_high(high: int, word: int) -> int:
 
 @compiled(f"UniTuple(int64, 2)({WORDS}, int64[::1])")
 def _find_time(words: np.ndarray, state: np.ndarray) -> tuple[int, int]:
-    """The place where the first valid time ends, and how many words before it tell nothing."""
+    """Return the index behind the first valid time, and the number of unusable words before it."""
     useless = 0
     for i in range(words.size):
         word: Any = np.int64(words[i])
@@ -62,7 +62,7 @@ def _decode(
     count: Any = np.uint64(0)
     outside = unknown = monitoring = 0
     while i < size:
-        # Most events come as time, row, pixel: looked for in that order, most words are asked for once.
+        # Most events come as time, row, pixel. Tests in this order handle most words by the first test.
         word: Any = np.int64(words[i])
         if word >> 12 == TIME_HIGH:
             high = now = _next_high(high, word)
@@ -98,7 +98,7 @@ def _decode(
             for bit in range(room, 12):
                 outside += mask >> bit & 1
             mask &= (1 << room) - 1
-            # Every bit is written and only those that are set are kept: nothing to guess wrong.
+            # Every bit is written, but only set bits are kept: this avoids branches.
             first = place | polarity | base & X_MASK
             for bit in range(12):
                 events[count] = first + bit

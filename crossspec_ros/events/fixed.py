@@ -20,7 +20,7 @@ class _FixedDecoder:
         self.damage: Counter[str] = Counter()
 
     def _events(self, payload: Payload) -> np.ndarray:
-        """Return the whole events of a payload; a torn one at its end is damage."""
+        """Return the complete events of a payload, and count a torn one at its end as damage."""
         if len(payload) % self.fields.itemsize:
             self.damage["torn_words"] += 1
         return np.frombuffer(payload, self.fields, len(payload) // self.fields.itemsize)
@@ -33,7 +33,7 @@ class _FixedDecoder:
 
 
 class MonoDecoder(_FixedDecoder):
-    """Decodes `mono` packets, as event_camera_codecs does; t = time_base + dt, in whole us."""
+    """Decodes `mono` packets, as event_camera_codecs does; t = time_base + dt, in integer us."""
 
     # Bits 0-31 ns over time_base, 32-47 x, 48-62 y, 63 polarity.
     fields = np.dtype([("dt", "<u4"), ("x", "<u2"), ("yp", "<u2")])
@@ -57,7 +57,7 @@ def encode_mono(batch: EventBatch, time_base: int) -> bytes:
 
 
 class LibcaerDecoder(_FixedDecoder):
-    """Decodes `libcaer` packets; t is time_base plus the event's time, in whole us of the host's clock.
+    """Decodes `libcaer` packets; t is time_base plus the event's time, in integer us of the host's clock.
 
     The driver moves time_base on when the 31-bit time wraps, so a wrap matters only within a packet.
     event_camera_codecs takes every step back for a wrap; here only one by more than half the range is,

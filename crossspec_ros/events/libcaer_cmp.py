@@ -56,7 +56,7 @@ def _decode(
             for bit in range(room, 8):
                 outside += mask >> bit & 1
             mask &= (1 << room) - 1
-            # Every bit is written and only those that are set are kept: nothing to guess wrong.
+            # Every bit is written, but only set bits are kept: this avoids branches.
             for bit in range(8):
                 events[count] = place | polarity | (base + bit & 0x7FF) << ROW_SHIFT
                 count += np.uint64(mask >> bit & 1)
@@ -71,7 +71,7 @@ def _decode(
 class LibcaerCmpDecoder(WordDecoder):
     """Decodes `libcaer_cmp` packets as event_camera_codecs' libcaer_cmp_decoder.h does.
 
-    t is time_base, which each packet carries anew, plus the event's time, in whole us of the host's clock.
+    t is time_base, which each packet carries anew, plus the event's time, in integer us of the host's clock.
     """
 
     def __init__(self, width: int, height: int) -> None:

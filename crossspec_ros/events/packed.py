@@ -49,7 +49,7 @@ class WordDecoder:
         self._state = np.zeros(state, np.int64)
 
     def _words(self, payload: Payload) -> np.ndarray:
-        """Return the whole words of a payload; a torn one at its end is damage."""
+        """Return the complete words of a payload, and count a torn one at its end as damage."""
         self._count(torn_words=len(payload) % 2)
         return np.frombuffer(payload, "<u2", len(payload) // 2)
 
@@ -63,7 +63,7 @@ class WordDecoder:
         raise NotImplementedError
 
     def _unpack(self, count: int, start_us: int) -> EventBatch:
-        """The first `count` packed events, whose times count from `start_us`."""
+        """Return the first `count` packed events, whose times count from `start_us`."""
         t, x = np.empty(count, np.int64), np.empty(count, np.uint16)
         y, p = np.empty(count, np.uint16), np.empty(count, np.uint8)
         _unpack(self._packed, start_us, t, x, y, p)

@@ -60,13 +60,13 @@ class PacketDecoder:
 
     @property
     def damage(self) -> Counter[str]:
-        """Counts of what could not be used so far; what a sensor tells about itself is no damage."""
+        """Counts of unusable data so far; a sensor's monitoring words are no damage."""
         damage = self._damage + Counter(dict(self._decoder.damage) if self._decoder else {})
         del damage["monitoring_words"]
         return damage
 
     def decode(self, packet: Any) -> EventBatch:
-        """The packet's events, `t` in us of the sensor; raises InputError for a packet that none can read."""
+        """Return the packet's events, `t` in us of the sensor; raises InputError for an unreadable packet."""
         self._count_gap(packet.seq)
         if packet.is_bigendian:
             raise InputError("an event packet is big-endian: configure the camera driver for little-endian")

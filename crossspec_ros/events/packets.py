@@ -20,7 +20,7 @@ MAX_US = (1 << 31) * 1_000_000
 # A sensor that was still for longer than this had been stopped, or its clock was set.
 _LONGEST_STILL = 60_000_000 // PACKET_US
 STILL_PACKETS = 10_000
-"""After each so many, those that carry the time on come half as often: a small file may stand for years."""
+"""Number of packets without events after which their interval doubles: a small file may last for years."""
 
 
 class PacketCutter:
@@ -28,7 +28,7 @@ class PacketCutter:
 
     Each is stamped with its first event. Packets hold at most 10 ms, on a grid from the first event on, and
     at most `MAX_EVENTS` events. While the sensor is still, packets without events carry the time on, so that
-    nobody waits for it. `source` is what errors name.
+    windows close. Errors name the `source`.
     """
 
     def __init__(self, source: object) -> None:
@@ -40,7 +40,7 @@ class PacketCutter:
         self._stamped_us = 0
 
     def cut(self, batch: EventBatch) -> Iterator[RecordedMessage]:
-        """Raises InputError for events outside the sensor or ROS time and for a sensor that is too large."""
+        """Raise InputError for events outside the sensor or ROS time, and for a too large sensor."""
         if not len(batch):
             return
         self._check(batch)

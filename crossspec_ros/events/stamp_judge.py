@@ -1,7 +1,7 @@
 """The judge of stamps: it compares live streams with each other and with the host's clock, and names faults.
 
-Stamps that go on from those before are taken. Others are held until the streams decide: if both jump alike,
-time has jumped; if one goes on as before, the odd messages of the other one are dropped.
+A message whose stamp follows earlier stamps is used at once. Another one is held until the streams decide. If
+both jump alike, time has jumped. If one goes on as before, the odd messages of the other one are dropped.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SECOND = 1_000_000_000
 _AHEAD_NS, _BACK_NS = _SECOND // 2, 3 * _SECOND // 4
 """Stamps that are farther ahead of the other stream, or behind their own, are odd."""
 _DECIDE_NS = _SECOND // 4
-"""A stream that goes on for so long contradicts the jump of the other one; less may have been under way."""
+"""A stream that goes on for this time contradicts the jump of the other one; in less, data may be delayed."""
 _ALONE_NS = 3 * _SECOND // 4
-"""A stream that goes on for longer without the other one is alone."""
+"""A stream that goes on for longer without the other one counts as single."""
 _STEP_NS = _SECOND // 5
 """Images that jump by more against the events may show that the clock was set."""
 _CONSTANT_NS = 3 * _SECOND
@@ -35,7 +35,7 @@ _HOST_NS = _SECOND
 _YEAR_S = 365.25 * 86400
 _UNITS = (("years", _YEAR_S, _YEAR_S), ("days", 2 * 86400, 86400), ("hours", 5400, 3600))
 """Name, least time and length in s."""
-_SCALES = ((37, "TAI"), (18, "GPS time"), (19, "TAI beside GPS time"), (315_964_782, "GPS time"))
+_SCALES = ((37, "TAI"), (18, "GPS time"), (19, "TAI in place of GPS time"), (315_964_782, "GPS time"))
 """Seconds between UTC and other time scales."""
 _NAMES = {"events": "events", "frames": "images"}
 
@@ -87,7 +87,7 @@ class Verdict(Enum):
 # Not frozen, which would take longer than judging it.
 @dataclass(slots=True, eq=False)
 class LiveMessage:
-    """A message of a live stream ("events" or "frames"), of so many data."""
+    """A message of a live stream ("events" or "frames") with `count` data."""
 
     item: Any
     stream: str
@@ -102,11 +102,11 @@ class LiveMessage:
 
 
 class StampJudge:
-    """Judge the messages of two live streams, each before the next one is known.
+    """Judge the messages of two live streams, each before the next one arrives.
 
-    `reached` is how far each stream has come since windows started anew; the taker of a message puts it
-    there. `closing(stamp_ns)` is a stamp at which the window of `stamp_ns` has closed for any stream.
-    `findings` has a sentence for each counter that rises for a known cause.
+    `reached` is the last stamp of each stream since windows started anew; the caller sets it.
+    `closing(stamp_ns)` is a stamp at which the window of `stamp_ns` has closed for any stream.
+    `findings` explains counters with a clear cause, each in a sentence.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class StampJudge:
         after_ns = stamp_ns - self._refused_ns.get(stream, stamp_ns + 1)
         if 0 <= after_ns <= _SECOND // 2 and abs(stamp_ns - now_ns) > _AHEAD_NS:
             return False
-        is_beside = len(self.reached) > (stream in self.reached) and not self._is_alone(stream)
-        last_ns = now_ns + (max(_AHEAD_NS, self._lateness_ns) if is_beside else STRAY_NS)
+        has_other = len(self.reached) > (stream in self.reached) and not self._is_alone(stream)
+        last_ns = now_ns + (max(_AHEAD_NS, self._lateness_ns) if has_other else STRAY_NS)
         # A player closes the last window by a sign.
         return not self._is_back(stream, stamp_ns) and stamp_ns <= (
             self._closing(last_ns) if is_silence else last_ns
@@ -235,7 +235,7 @@ class StampJudge:
                 yield held, Verdict.TAKE
 
     def _settle(self, message: LiveMessage) -> Iterator[tuple[LiveMessage, Verdict]]:
-        """Judge what is held, now that this message has been taken."""
+        """Judge the held messages after this message was used."""
         yield from self._release()
         others = [held for held in self._held if held.stream != message.stream]
         if not others or message.stamp_ns <= self._held_at_ns[others[0].stream] + _DECIDE_NS:
@@ -262,7 +262,7 @@ class StampJudge:
             yield held, verdict
 
     def _rank(self, message: LiveMessage) -> tuple[bool, bool]:
-        """Of streams that never fitted each other, the one by the host's clock counts, or the events."""
+        """Return the rank of a stream that never fitted the other: by the host's clock, then by events."""
         return abs(self._host_ns() - message.stamp_ns) < _HOST_NS, message.stream == "events"
 
     def _is_believed(self, message: LiveMessage, peers: Sequence[LiveMessage]) -> bool:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def follows(stamp_ns: int, before_ns: int) -> bool:
-    """Whether neither a gap nor a jump back lies between two stamps."""
+    """Return whether neither a gap nor a jump back lies between two stamps."""
     return -BACKWARD_JUMP_NS <= stamp_ns - before_ns <= FORWARD_JUMP_NS
 
 
@@ -38,7 +38,7 @@ Judged = tuple[T, int, bool]
 
 
 def find_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
-    """Judge each item of one recorded stream, given with its stamp, by the stamps behind it.
+    """Judge each item of one recorded stream, each with its stamp, by the stamps behind it.
 
     A jump that the next stamp confirms is no stray: a clock was set, or the recording has a gap. Stamps that
     soon jump back to where they would be otherwise are strays (a camera whose stamps jump to and fro).
@@ -50,7 +50,7 @@ def find_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
 
 
 def _mark_excursions(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]:
-    """Mark the stamps that jump and come back, and at the end those that do not if others have come back."""
+    """Mark stamps that jump and come back; at the end, mark a jump if earlier ones have come back."""
     last_ns: int | None = None
     held: list[tuple[T, int]] = []
     has_returned = False
@@ -85,7 +85,7 @@ def _find_single_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]
     later_stamps = chain((ns for _, ns in islice(third, 2, None)), [None, None])
     for (item, stamp_ns), next_ns, later_ns in zip(items, next_stamps, later_stamps, strict=False):
         if last_ns is None:
-            # With nothing before, the third tells which of two that are far apart is odd.
+            # Without an earlier stamp, the third decides which of two distant stamps is odd.
             is_stray = (
                 next_ns is not None
                 and later_ns is not None
@@ -108,7 +108,7 @@ def _find_single_strays(stamped: Iterable[tuple[T, int]]) -> Iterator[Judged[T]]
 
 
 def merged(*streams: Iterable[RecordedMessage]) -> Iterator[RecordedMessage]:
-    """The messages of all streams by their stamps; each stream keeps its order.
+    """Return the messages of all streams by their stamps; each stream keeps its order.
 
     A message with a stray stamp keeps its place in its stream and is marked as `stray`. When streams fall
     back, because a clock was set, what each of them had before comes first.

@@ -24,7 +24,7 @@ class PacketStream:
         self.frame_id = ""
         self.clock = SensorClock()
         self._decoder = PacketDecoder()
-        self._told_missing = 0
+        self._reported_missing = 0
 
     @property
     def problems(self) -> Counter[str]:
@@ -36,7 +36,7 @@ class PacketStream:
     def decode(self, message: Any, image_step_ns: int | None = None) -> tuple[int, EventBatch]:
         """Return the header's stamp in ns and the events with `t` in ns of ROS time.
 
-        Raises InputError for a bad packet. A packet without payload says only that the stream has reached its
+        Raises InputError for a bad packet. A packet without payload means that the stream has reached its
         stamp. `image_step_ns` is that of `SensorClock.to_ros_ns`.
         """
         stamp_ns = to_ns(message.header.stamp)
@@ -48,9 +48,9 @@ class PacketStream:
         return stamp_ns, batch.at(self.clock.to_ros_ns(batch.t, stamp_ns, image_step_ns))
 
     def take_lost_packets(self) -> int:
-        """The number of packets that are missing since this was last asked."""
-        lost = self._decoder.missing - self._told_missing
-        self._told_missing = self._decoder.missing
+        """Return the number of missing packets since the last call."""
+        lost = self._decoder.missing - self._reported_missing
+        self._reported_missing = self._decoder.missing
         return lost
 
 
@@ -80,7 +80,7 @@ class DvsStream:
         return stamp_ns, batch.at(batch.t * 1000)
 
     def take_lost_packets(self) -> int:
-        """None that anybody would know of: these messages are not numbered."""
+        """Return 0: these messages have no numbers."""
         return 0
 
 

@@ -1,1 +1,1 @@
-"""Recordings of every format as the messages that live cameras publish, and what is wrong with them."""
+"""Recordings of every format as the messages that live cameras publish, and their faults."""

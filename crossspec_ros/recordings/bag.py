@@ -170,18 +170,18 @@ class BagRecording(FileRecording):
     Raises InputError when the bag is unreadable, has nothing to play, or lacks a requested topic.
     """
 
-    def __init__(self, path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> None:
         super().__init__(path)
         self._files = BagFiles(path)
         self.format = self._files.format
-        choice = choose(self._files.counts, self._files.first, asked, path)
+        choice = choose(self._files.counts, self._files.first, options, path)
         if choice is None:
             topics = sorted(self._files.counts)
             named = ", ".join(f"{topic.name} ({topic.type})" for topic in topics) or "nothing"
             unread = [describe_unread_images(topic) for topic in topics if is_unread_images(topic)]
             raise InputError(
                 f"the bag '{path}' has no events to play: record a topic of type {EVENT_PACKET} or "
-                f"{DVS_EVENTS} beside {'; '.join([named, *unread])}"
+                f"{DVS_EVENTS} as well as {'; '.join([named, *unread])}"
             )
         events, image = choice.events, choice.image
         if (needed := events or image) and needed.fault:

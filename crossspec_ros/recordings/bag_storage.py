@@ -229,12 +229,12 @@ def _ros1_type(kind: str, definition: str) -> str:
     """Return the name of a type of ROS 1; events and images with unknown fields do not play."""
     if kind not in (*EVENT_TYPES, *IMAGE_TYPES):
         return kind
-    own, known = kind, EVENT_TYPES.get(kind, kind)
-    if known == DVS_EVENTS:
-        own, known = f"{kind.partition('/')[0]}/msg/Event", "dvs_msgs/msg/Event"
+    own, documented = kind, EVENT_TYPES.get(kind, kind)
+    if documented == DVS_EVENTS:
+        own, documented = f"{kind.partition('/')[0]}/msg/Event", "dvs_msgs/msg/Event"
     types = get_types_from_msg(definition, kind)
-    is_known = own in types and types[own][1] == typestore().fielddefs[known][1]
-    return kind if is_known else f"{kind} of another definition"
+    is_same = own in types and types[own][1] == typestore().fielddefs[documented][1]
+    return kind if is_same else f"{kind} of another definition"
 
 
 def _read_summary(path: Path) -> Summary | None:

@@ -20,7 +20,7 @@ from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.recording import (
     describe_loss,
     open_recording,
-    tell,
+    print_sentences,
 )
 
 
@@ -32,15 +32,15 @@ def run(args: argparse.Namespace) -> None:
         convert(found(args.source), args.destination, ReadOptions.of(vars(args)))
 
 
-def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> None:
+def convert(source: Path, bag: Path, options: ReadOptions = DEFAULT_OPTIONS) -> None:
     """Write a recording as a rosbag2 (mcap), each message at its stamp.
 
     A bag's messages of events and of the played images stay as they are; other recordings become `mono`
     packets and images. Losses are reported on stderr. Raises InputError when `source` is unreadable, or `bag`
     exists or cannot be written; then, and when interrupted, no bag is left.
     """
-    with _new_bag(bag) as path, closing(open_recording(source, asked)) as recording:
-        tell(recording.remarks)
+    with _new_bag(bag) as path, closing(open_recording(source, options)) as recording:
+        print_sentences(recording.remarks)
         topics = {"events": recording.event_topic, "image": recording.image_topic}
         counts: Counter[str] = Counter()
         with write_bag(path) as write, _progress() as progress:
@@ -51,7 +51,7 @@ def convert(source: Path, bag: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> No
                 progress.update(
                     task, description=f"{bag.name}: {counts['events']} packets, {counts['image']} images"
                 )
-        tell(map(describe_loss, recording.losses))
+        print_sentences(map(describe_loss, recording.losses))
 
 
 @contextmanager

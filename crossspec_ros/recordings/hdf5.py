@@ -105,7 +105,7 @@ class Hdf5File:
         return node
 
     def dataset(self, name: str) -> h5py.Dataset:
-        """Return a data set of numbers; raises InputError where there is none."""
+        """Return a data set of numbers; raises InputError without one."""
         node = self.get(name)
         if not isinstance(node, h5py.Dataset):
             raise InputError(f"'{self.path}' has no data set '{name}': copy it again")
@@ -156,7 +156,7 @@ class Hdf5Recording(TableEvents):
         (self._length,) = lengths
         name, part = self.layout.events[0]
         kind = (data[name].dtype[part] if isinstance(part, str) else data[name].dtype).kind
-        # Each layout documents whole us or seconds with fractions; a file of another type differs from it.
+        # Each layout documents integer us or fractional seconds. Another type means another layout.
         found = Columns(0, 1, 2, 3, self.layout.unit if (self.layout.unit == "s") == (kind == "f") else "")
         self.unit = choose_columns(file.path, options, found, None).unit
         self._offset, *_ = file.numbers("t_offset") or [0]
@@ -197,9 +197,9 @@ def _find_layout(file: Hdf5File) -> Layout:
     for layout in LAYOUTS:
         if all(_has_column(file, column) for column in layout.events):
             return layout
-    known = ", ".join(f"{layout.name} ({layout.events[0][0]})" for layout in LAYOUTS)
+    layouts = ", ".join(f"{layout.name} ({layout.events[0][0]})" for layout in LAYOUTS)
     raise InputError(
-        f"'{file.path}' has no events in a known layout, which are {known}: store t (us), x, y and p with "
+        f"'{file.path}' has no events in one of the layouts {layouts}: store t (us), x, y and p with "
         f"numpy.savez('events.npz', t_us=t, x=x, y=y, p=p)"
     )
 

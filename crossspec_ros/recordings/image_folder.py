@@ -23,7 +23,7 @@ class FolderImages(StampedImages):
 
     A text file gives the times, one a line, alone or with the name of the image; without such a file the
     names are the times. Fractions are seconds; a comment `# times are in us` states any unit; DSEC's are in
-    us. Raises InputError when there are no images, not one time for each image, or no known unit.
+    us. Raises InputError without images, without a time for each image, or without a unit.
     """
 
     type = COMPRESSED_IMAGE
@@ -81,8 +81,8 @@ def _find_times(folder: Path, files: list[Path]) -> tuple[Path, list[str], str]:
     """Return the source of the times, the time of each file, and the stated unit, if any."""
     resolved = folder.resolve()
     dsec = resolved.parent.parent / "timestamps.txt"
-    beside = (resolved.parent / name for name in (f"{resolved.name}.txt", "timestamps.txt"))
-    source = next((path for path in (folder / "timestamps.txt", *beside, dsec) if path.is_file()), None)
+    siblings = (resolved.parent / name for name in (f"{resolved.name}.txt", "timestamps.txt"))
+    source = next((path for path in (folder / "timestamps.txt", *siblings, dsec) if path.is_file()), None)
     if not source:
         return folder, [file.stem for file in files], ""
     check_file(source)

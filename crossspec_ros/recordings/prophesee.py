@@ -48,10 +48,10 @@ def header_of(path: Path, file: BinaryIO) -> dict[str, str]:
     return values
 
 
-# Whole words of each encoding, a million of EVT 3.0.
+# Complete words of each encoding, a million of EVT 3.0.
 _RAW_BLOCK = 1 << 21
 _VERSIONS = {"2.0": "EVT2", "2.1": "EVT21", "3.0": "EVT3"}
-# What a header that states no size says of the sensor; the largest is assumed for all others.
+# Sizes by the names of sensors in headers without a size; the largest is assumed for other names.
 _RAW_SENSORS = (("genx320", (320, 320)), ("gen3", (640, 480)), ("", (1280, 720)))
 # The first of Prophesee's systems that sends the halves of EVT 2.1 words in their order.
 _IN_ORDER = 0x37
@@ -73,7 +73,7 @@ class RawEvents(SourceRecording):
         if name not in _VERSIONS.values():
             stated = header.get("format") or header.get("evt") or "nothing"
             raise InputError(
-                f"'{path}' says '{stated}' of the encoding of its events, and EVT2, EVT21 and EVT3 are read: "
+                f"'{path}' has events in the encoding '{stated}', but EVT2, EVT21 and EVT3 are read: "
                 f"convert it with `metavision_file_to_csv -i {path.name}`"
             )
         pairs = (option.partition("=") for option in options)
@@ -85,7 +85,7 @@ class RawEvents(SourceRecording):
             size = next(size for sensor, size in _RAW_SENSORS if sensor in named.lower())
             self.remarks.append(
                 f"its header states no size of the sensor, so {size[0]}x{size[1]} is assumed: if it has "
-                f"another, say so with LC_ALL=C sed -i '1i % geometry 640x480' {path.name}"
+                f"another, set it with LC_ALL=C sed -i '1i % geometry 640x480' {path.name}"
             )
         self.format = f"Prophesee raw, {name}, {size[0]}x{size[1]}{note}"
         decoders: dict[str, Callable[[], Evt2Decoder | Evt3Decoder]] = {

@@ -191,7 +191,7 @@ def main(request: str) -> None:
     options = ReadOptions._make([*names, Path(images) if images else None])
     # A service manager sends it to all processes; the parent decides when its child ends.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # Without a parent there is nobody to send to.
+    # Without a parent there is no receiver.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     out, nowhere = os.fdopen(os.dup(1), "wb"), os.open(os.devnull, os.O_WRONLY)
     # Libraries print parts of damaged files, with control characters for terminals.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DSEC_EVENTS = "events/left/events.h5"
 """File of the events in a DSEC sequence."""
 _GROUND_TRUTH = "ground_truth.json"
-_MOST_TRUTH_BYTES = 64 << 20
+_MAX_TRUTH_BYTES = 64 << 20
 
 
 class Recording(ABC):
@@ -56,7 +56,7 @@ class Format(NamedTuple):
     """A format: marks by which its recordings are recognised, and their opener."""
 
     name: str
-    """Name with its article; empty where the suffixes say it all."""
+    """Name with its article; empty if the suffixes suffice."""
     opener: str
     """`module:function` of a FileRecording, with a path, and with options if any apply."""
     suffixes: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ _FORMATS = (
 
 _VIDEO = (
     "give the recording of the events, and its images with --images, as `ffmpeg -i VIDEO images/%06d.png` "
-    "unpacks them, beside a file images/timestamps.txt with the time of each by the events' clock"
+    "unpacks them, with a file images/timestamps.txt that has the time of each by the events' clock"
 )
 _FOREIGN = {
     **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm"), _VIDEO),
@@ -118,35 +118,35 @@ _FOREIGN = {
 _NAMES = ", ".join(format.name for format in _FORMATS if format.name)
 _SUFFIXES = ", ".join(suffix for format in _FORMATS if not format.name for suffix in format.suffixes)
 FORMATS = f"{_NAMES}, or a file that ends in one of {_SUFFIXES}"
-"""Formats that can be opened, as messages and help texts say it."""
+"""Formats that can be opened, for messages and help texts."""
 
 
-def open_recording(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
+def open_recording(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """Open a recording of any of `FORMATS`, to be read in a child; a rosbag2 may be a directory or a file.
 
-    Raises InputError when `path` is none of these, cannot be read, is damaged, or has nothing to play or not
-    what is `asked`, and as `image_folder.FolderImages` does.
+    Raises InputError for another format, for an unreadable or damaged file, and for a file with nothing to
+    play or without what `options` name; also as `image_folder.FolderImages` does.
     """
     from crossspec_ros.recordings.reader_process import ChildRecording
 
-    return ChildRecording(path, asked)
+    return ChildRecording(path, options)
 
 
-def open_here(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Recording:
+def open_here(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Recording:
     """Open a recording as `open_recording` does, in this process, for what made the file itself."""
     from crossspec_ros.recordings.source import naming_damage
 
     with ExitStack() as stack, naming_damage(path):
-        recording = _open(path, find_format(path), asked)
+        recording = _open(path, find_format(path), options)
         stack.callback(recording.close)
-        _choose_images(recording, path, asked)
+        _choose_images(recording, path, options)
         recording.begin()
         stack.pop_all()
         return recording
 
 
 def find_format(path: Path) -> Format:
-    """The format of a recording, by names alone; raises InputError where it is none."""
+    """Return the format of a recording by names alone; raises InputError for other files."""
     if not path.exists():
         raise InputError(f"the recording '{path}' does not exist: give {FORMATS}")
     files = [file for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
@@ -161,24 +161,24 @@ def find_format(path: Path) -> Format:
     raise InputError(f"'{path}' is no recording: give {FORMATS} (a folder must have {folders} in it)")
 
 
-def _open(path: Path, format: Format, asked: ReadOptions) -> FileRecording:
+def _open(path: Path, format: Format, options: ReadOptions) -> FileRecording:
     apply = (format.has_topics, format.has_topics, format.has_numbers, format.has_numbers)
-    for name, value, applies in zip(asked._fields, asked, apply, strict=False):
+    for name, value, applies in zip(options._fields, options, apply, strict=False):
         if value and not applies:
             raise InputError(f"--{name.replace('_', '-')} does not apply to '{path}': leave it out")
     if (inner := path.joinpath(*format.contents[:1])).is_file():
         path = inner
     opener = resolve_name(format.opener)
     has_options = format.has_topics or format.has_numbers
-    opened: FileRecording = opener(path, asked) if has_options else opener(path)
+    opened: FileRecording = opener(path, options) if has_options else opener(path)
     return opened
 
 
-def _choose_images(recording: FileRecording, path: Path, asked: ReadOptions) -> None:
+def _choose_images(recording: FileRecording, path: Path, options: ReadOptions) -> None:
     """Play the images of the folder that the user gives, or those in the recording's own folder."""
     from crossspec_ros.recordings.image_folder import FolderImages, has_images
 
-    folder = asked.images
+    folder = options.images
     if not folder and (recording.image_topic or path.is_file() or not has_images(path)):
         return
     try:
@@ -193,7 +193,7 @@ def _choose_images(recording: FileRecording, path: Path, asked: ReadOptions) -> 
         recording.use_images(images.messages, images.type)
 
 
-def tell(sentences: Iterable[str]) -> None:
+def print_sentences(sentences: Iterable[str]) -> None:
     """Print sentences about a recording on stderr."""
     for sentence in sentences:
         print(f"crossspec: {plain_text(sentence)}", file=sys.stderr)
@@ -205,12 +205,12 @@ def describe_loss(loss: str) -> str:
 
 
 def true_captions(path: Path) -> dict[int, str]:
-    """The true captions of a recording's windows by their starts in ns; empty where it has none.
+    """Return the true captions of a recording's windows by their starts in ns, if it has any.
 
     Other people's data sets have files of this name too, with other things in them.
     """
     try:
-        windows = json.loads(read_small(path / _GROUND_TRUTH, _MOST_TRUTH_BYTES, follow=False))["windows"]
+        windows = json.loads(read_small(path / _GROUND_TRUTH, _MAX_TRUTH_BYTES, follow=False))["windows"]
         return {int(window["start_ns"]): str(window["caption"]) for window in windows}
     except (OSError, ValueError, ArithmeticError, LookupError, TypeError, RecursionError):
         return {}

@@ -54,7 +54,7 @@ class StampedImages:
 class FileRecording(Recording):
     """A recording that reads its events and its images separately.
 
-    `begin` reads up to the first stamp, once all images are known. The first pass of `messages` goes on from
+    `begin` reads up to the first stamp, once it has all images. The first pass of `messages` goes on from
     there, so that nothing is read twice.
     """
 

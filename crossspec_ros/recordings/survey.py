@@ -27,29 +27,29 @@ from crossspec_ros.recordings.topics import choose, describe_unread_images, is_u
 
 _SECOND = 1_000_000_000
 _MAX_START_NS = _SECOND
-"""A stream that begins later than the other leaves whole windows without it."""
+"""A stream that begins later after the other is missing in complete windows."""
 Report = dict[str, Any]
 
 
-def survey(path: Path, asked: ReadOptions = DEFAULT_OPTIONS) -> Report:
+def survey(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> Report:
     """Return the report on a recording, ready for JSON.
 
     Raises InputError when `path` is no recording, is unreadable, or lacks a requested topic.
     """
     with naming_damage(path):
-        if find_format(path).has_topics and not asked.images:
-            return _survey_bag(path, asked)
-        return _survey_recording(path, asked)
+        if find_format(path).has_topics and not options.images:
+            return _survey_bag(path, options)
+        return _survey_recording(path, options)
 
 
-def surveys(path: Path, asked: ReadOptions) -> Iterator[Report]:
+def surveys(path: Path, options: ReadOptions) -> Iterator[Report]:
     """Yield the report; this is the job of the reader process."""
-    yield survey(path, asked)
+    yield survey(path, options)
 
 
-def _survey_bag(path: Path, asked: ReadOptions) -> Report:
+def _survey_bag(path: Path, options: ReadOptions) -> Report:
     with closing(BagFiles(path)) as files:
-        choice = choose(files.counts, files.first, asked, path)
+        choice = choose(files.counts, files.first, options, path)
         topics = {topic: _topic_survey(topic) for topic in files.counts}
         for message in files.messages(topics):
             topics[message.topic].add(message.log_ns, message.data)
@@ -57,9 +57,9 @@ def _survey_bag(path: Path, asked: ReadOptions) -> Report:
         return _report(path, files.format, topics.values(), found, str(choice) if choice else None)
 
 
-def _survey_recording(path: Path, asked: ReadOptions) -> Report:
+def _survey_recording(path: Path, options: ReadOptions) -> Report:
     topics: dict[str, TopicSurvey] = {}
-    with closing(open_here(path, asked)) as recording:
+    with closing(open_here(path, options)) as recording:
         names = {"events": recording.event_topic, "image": recording.image_topic}
         losses = recording.losses
         try:

@@ -96,9 +96,9 @@ def find_columns(names: Sequence[str]) -> Columns | None:
 def choose_columns(
     path: Path, options: ReadOptions, found: Columns | None, width: int | None, unit: str = ""
 ) -> Columns:
-    """Return the user's columns of a table of `width`, else those that the file names, with a unit.
+    """Return the user's columns of a table of `width`, else the columns that the file names, with a unit.
 
-    Raises InputError where columns or unit are unknown, and for the user's columns of a file that is no table
+    Raises InputError for unknown columns or unit, and for the user's columns of a file that is no table
     (`width` None) or lacks them.
     """
     if options.columns:

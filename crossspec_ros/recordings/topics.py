@@ -82,7 +82,7 @@ class Choice(NamedTuple):
 def choose(
     counts: Mapping[Topic, int],
     first: Callable[[Topic], StoredMessage | None],
-    asked: ReadOptions,
+    options: ReadOptions,
     path: Path,
 ) -> Choice | None:
     """Return the requested topics, and otherwise the best pair; None when there is nothing to play.
@@ -103,9 +103,11 @@ def choose(
         if not events or not _LEAF.sub("", image.topic.name.removesuffix("/compressed")).endswith(_DERIVED)
     ]
     some_events: list[Candidate | None] = [
-        *(_requested(events, asked.events_topic, "events", path) or events)
+        *(_requested(events, options.events_topic, "events", path) or events)
     ]
-    some_images: list[Candidate | None] = [*(_requested(images, asked.image_topic, "images", path) or views)]
+    some_images: list[Candidate | None] = [
+        *(_requested(images, options.image_topic, "images", path) or views)
+    ]
     best = max(product(some_events or [None], some_images or [None]), key=lambda pair: _rank(*pair))
     others = sorted((one for one in (*events, *images) if one not in best), key=lambda one: one.topic)
     return Choice(*best, others, unread)
@@ -126,7 +128,7 @@ def describe_unread_images(topic: Topic) -> str:
     remedy = f"record them as {IMAGE}"
     if " in " not in topic.type:
         transport = topic.name.rpartition("/")[2]
-        remedy += f" while `ros2 run image_transport republish {transport} raw` runs beside the bag"
+        remedy += f" while `ros2 run image_transport republish {transport} raw` runs with the bag"
     return f"{topic.name} has images of type {topic.type}, which is not read: {remedy}"
 
 

@@ -14,7 +14,7 @@ from crossspec_ros.windows.synchronizer import FrameReady, Update
 from crossspec_ros.windows.window import Window, WindowClosed
 
 PATIENCE = 8
-"""A window is emitted incomplete once so many later ones have closed: as many as the topics' queues hold."""
+"""Later windows that close before a window is emitted incomplete: the depth of the topics' queues."""
 MAX_IMAGES = 64
 """Images of one kind that a window may have; the synchronizer makes far fewer."""
 
@@ -53,7 +53,7 @@ class _ClosedWindow:
         return self.index == image.window and image.published_ns <= self.published_ns
 
     def began_before(self, topic: _Topic) -> bool:
-        """Whether the topic may have images of the window from before its subscription."""
+        """Return whether the topic may have images of the window from before its subscription."""
         if self.before_ns is None:
             return True
         return topic.first_ns is not None and topic.first_ns >= self.before_ns
@@ -63,7 +63,7 @@ class WindowAssembler:
     """Emit every closed window exactly once, in the order of the closings, when its images are there.
 
     After a jump back of the clock (a recording that loops) the same windows come again, and a queue that was
-    full has lost what is old. So stamps alone do not say which closing an image belongs to. Images and
+    full has lost old messages. So stamps alone do not show to which closing an image belongs. Images and
     closings come from one synchronizer, whose clock orders them: an image belongs to the first closing of its
     index that was published after it. A topic that is past a closing has no more images of that window.
     Images of a window that a killed synchronizer never closed are surplus ones of the next window of that
@@ -75,7 +75,7 @@ class WindowAssembler:
         self.counts: Counter[str] = Counter()
         self._frames, self._event_images = _Topic(), _Topic()
         self._topics = self._frames, self._event_images
-        # Emitted windows stay for a while, so that late images of theirs are known.
+        # Emitted windows stay for a while, so that their late images are recognised.
         self._closed: deque[_ClosedWindow] = deque()
         self._arrivals = 0
         self.taken = 0
@@ -100,7 +100,7 @@ class WindowAssembler:
         return self._add(self._event_images, self.grid.index(stamp_ns - 1), stamp_ns, image, published_ns)
 
     def close(self, end_ns: int, *counts: int, published_ns: int = 0) -> list[Window]:
-        """Add what `WindowClosed` says of a window; return the windows that this completes.
+        """Add the end and the counts of a `WindowClosed`; return the windows that this completes.
 
         Raises InputError for a window of another grid.
         """
@@ -126,10 +126,10 @@ class WindowAssembler:
         return self._ready()
 
     def clear(self) -> list[Window]:
-        """Forget all windows, but not the counts; return those that had closed and were incomplete."""
+        """Forget all windows, but not the counts; return the closed incomplete ones."""
         missing = self.counts["missing"]
         incomplete = [self._emit(window) for window in self._closed if not window.is_emitted]
-        # Nobody waits for these images any more, so that they are not lost.
+        # No window waits for these images any more, so that they are not lost.
         self.counts["missing"] = missing
         self._closed.clear()
         self._frames, self._event_images = self._topics = _Topic(), _Topic()

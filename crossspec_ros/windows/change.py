@@ -2,8 +2,8 @@
 
 The gate averages a window's frames and its event images and cuts both averages into cells. A window has
 changed as soon as one cell differs from that of the window captioned last. An average over a second keeps
-static objects and blurs the vibration of a standing robot. Events show what is too dark or too fast for the
-frames (docs/use_captions.md).
+static objects and blurs the vibration of a standing robot. Events show objects that are too dark or too fast
+for the frames (docs/use_captions.md).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ChangeGate:
 
     def __init__(self, settings: CaptionerSettings | None = None) -> None:
         self._settings = settings or CaptionerSettings()
-        # Those that are open, and the last few that have changed, by index.
+        # The open windows, and the last few that have changed, by index.
         self._sights: dict[int, _Sight] = {}
         self._closed: int | None = None
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""The fixed grid of windows and slots in ROS time, so that a stamp alone says where a message belongs."""
+"""The fixed grid of windows and slots in ROS time, so that a stamp alone assigns a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WindowGrid:
 
     @classmethod
     def at(cls, phase_s: float, slots: int = 8) -> WindowGrid:
-        """Windows of a second that end so many seconds after each full one."""
+        """Return windows of a second that end `phase_s` after each full second."""
         return cls(slots=slots, phase_ns=round(phase_s * SECOND))
 
     @property
@@ -37,7 +37,7 @@ class WindowGrid:
         return (stamp_ns - self._origin_ns) % self.window_ns * self.slots // self.window_ns
 
     def closing(self, stamp_ns: int, lateness_ns: int) -> int:
-        """A stamp at which the window of `stamp_ns` has closed for any stream."""
+        """Return a stamp at which the window of `stamp_ns` has closed for any stream."""
         return self.end(self.index(stamp_ns)) + lateness_ns + SECOND // 20
 
     def start(self, index: int) -> int:

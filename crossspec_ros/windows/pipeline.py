@@ -25,7 +25,7 @@ class Pipeline:
 
     `take_events`, `take_image` and `take_recorded` are generators: they work while the caller takes their
     updates. They raise InputError for an unusable message, which the caller logs, and counts by `refuse`; the
-    next message may be taken then. `reached` is called with the stream (EVENTS or FRAMES) and the stamp in ns
+    next message may follow then. `reached` is called with the stream (EVENTS or FRAMES) and the stamp in ns
     of each message that goes on from those before. Only `counts` and `findings` are thread-safe.
     """
 
@@ -51,7 +51,7 @@ class Pipeline:
 
     @property
     def findings(self) -> dict[str, str]:
-        """Sentences for the counters that rise for a known cause."""
+        """Sentences that explain counters with a clear cause."""
         return self._judge.findings.copy()
 
     def refuse(self) -> None:
@@ -59,7 +59,7 @@ class Pipeline:
         self._problems["unusable_messages"] += 1
 
     def take_events(self, message: Any) -> Iterator[Update]:
-        """Take an EventPacket, or a serialized `dvs_msgs/EventArray` where `stream.raw` says so."""
+        """Take an EventPacket, or a serialized `dvs_msgs/EventArray` if `stream.raw` is set."""
         clock = self.stream.clock
         if clock and not is_end_mark(message) and self._is_unstamped(EVENTS, to_ns(message.header.stamp)):
             return

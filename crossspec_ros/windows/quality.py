@@ -30,11 +30,11 @@ _EVERY = 3
 def flags(window: Window) -> tuple[str, ...]:
     """Return the names of the faults of the window's inputs.
 
-    - `rgb_missing`: no frame came; `rgb_frozen`: all frames are the same, though events say that something
-      moves; `rgb_dark`, `rgb_saturated`: there is nothing to be seen in them;
+    - `rgb_missing`: no frame came; `rgb_frozen`: all frames are the same, though events show motion;
+      `rgb_dark`, `rgb_saturated`: they show nothing;
     - `events_missing`: no event came; `events_silent`: hardly any, as when a robot stands still;
       `events_saturated`: nearly every pixel has some, as under flicker or with wrong biases;
-    - `partial`: the recording, or a live stream, began or ended within the window, as `covered_ms` says;
+    - `partial`: the recording, or a live stream, began or ended within the window (`covered_ms`);
     - `images_missing`: announced images were lost on their way; `images_surplus`: more came than announced.
     """
     frames, images = window.frames, window.event_images
@@ -68,8 +68,9 @@ def is_partial(window: Window) -> bool:
 
 
 def trustworthy(window: Window, faults: Sequence[str]) -> Window:
-    """The window without what a caption must not rest on: frames that show nothing of its time, and, where
-    there are no others, event images that show nothing either.
+    """Return the window without frames that show nothing.
+
+    If no frames are left, event images that show nothing go, too.
     """
     if _BLIND_FRAMES & set(faults):
         window = replace(window, frames=window.frames[:0], frame_stamps_ns=())

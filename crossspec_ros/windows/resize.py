@@ -1,4 +1,4 @@
-"""Shrinks an image to what the models look at, in the way CLIP's image processor does."""
+"""Shrink an image to the size that the models read, as CLIP's image processor does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PIL import Image
 from crossspec_ros.errors import InputError
 from crossspec_ros.image_bounds import check_size
 
-MOST_ENLARGED = 3840 * 2160
+MAX_ENLARGED = 3840 * 2160
 """Pixels; 600 bytes of a 1x200 image would become 84 MB. A lidar's range image of 16x1024 has fewer, with a
 short edge of up to 360."""
 
@@ -33,10 +33,10 @@ def scaled_size(width: int, height: int, size: int) -> tuple[int, int]:
     if size == 0:
         return width, height
     scaled = (size, size * height // width) if width <= height else (size * width // height, size)
-    if scaled[0] * scaled[1] > max(MOST_ENLARGED, width * height):
+    if scaled[0] * scaled[1] > max(MAX_ENLARGED, width * height):
         raise InputError(
-            f"an image of {width}x{height} becomes one of {scaled[0]}x{scaled[1]} where its short edge gets "
-            f"{size} pixels, and images are not enlarged to more than {MOST_ENLARGED}: ask for a smaller "
-            f"size, or let the camera publish less oblong images"
+            f"an image of {width}x{height} with a short edge of {size} pixels would have "
+            f"{scaled[0]}x{scaled[1]}, more than {MAX_ENLARGED} pixels: set a smaller size, or let the "
+            f"camera publish less oblong images"
         )
     return scaled

@@ -20,8 +20,8 @@ Stamped = tuple[int, np.ndarray]
 class TimeSlices:
     """`images` slices of equal time, each certain once the events have passed it; needs no room for events.
 
-    An image's stamp is the end of its slice. Of several events on one pixel the one that came last colours
-    it. Before the first event there is no image, so that a window without events has none.
+    An image's stamp is the end of its slice. The last event on a pixel colours it. A slice
+    before the first event has no image, so that a window without events has no images.
     """
 
     def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
@@ -77,7 +77,7 @@ def _span(t: np.ndarray) -> tuple[int, int]:
 
 
 def span(batch: EventBatch) -> tuple[int, int]:
-    """The earliest and the latest time of a batch that is not empty."""
+    """Return the earliest and the latest time of a batch that is not empty."""
     first, last = _span(np.ascontiguousarray(batch.t))
     return first, last
 

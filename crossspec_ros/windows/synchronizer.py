@@ -53,11 +53,12 @@ class _Open:
 class Synchronizer:
     """Fills windows from both streams and closes each one exactly once and in order.
 
-    A window closes when both streams have passed its end, or when one has passed it by `lateness_ns`;
-    windows without any data between others close too. Data for a closed window is counted as late. When time
-    jumps back by more than a second, or ahead by more than ten, or a stream changes its size, the open
-    windows close and everything starts anew; `judge` separates jumps from strays. `counts` has the number of
-    each of these. The methods are generators: they work while the caller takes their updates. Not
+    A window closes when both streams have passed its end, or when one has passed it by `lateness_ns`. Windows
+    without data between others close, too. Data for a closed window count as late.
+
+    Time may jump back by more than a second or ahead by more than ten, or a stream may change its size. Then
+    the open windows close and everything starts anew. `judge` separates jumps from strays, and `counts` has
+    the number of each event. The methods are generators: they work while the caller takes their updates. Not
     thread-safe.
 
     A window's events make `images` event images of equal times, each rendered as soon as the events have
@@ -71,7 +72,7 @@ class Synchronizer:
         self.images = images
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
-        self._told_late: Counter[str] = Counter()
+        self._reported_late: Counter[str] = Counter()
         self.judge = StampJudge(lambda ns: grid.closing(ns, lateness_ns), lateness_ns)
         self._reached = self.judge.reached
         self._forget()
@@ -118,7 +119,7 @@ class Synchronizer:
         yield from self._hear(LiveMessage(take, stream, stamp_ns, is_certain=True))
 
     def _hear(self, heard: LiveMessage) -> Iterator[Update]:
-        """Take what is judged now: the message, and what it confirms."""
+        """Process the judged messages: this one, and held ones that it confirms."""
         for message, verdict in self.judge.judge(heard):
             if verdict is Verdict.STRAY:
                 self.counts[f"stray_{message.stream}"] += message.count
@@ -162,7 +163,7 @@ class Synchronizer:
             try:
                 pixels = image() if callable(image) else image
             except BaseException:
-                # Whatever its stamp says, it opens no window: one far back would have all since then closed.
+                # An unreadable frame opens no window: one far back would close all later ones.
                 if not was_open:
                     del self._open[index]
                     self._next = first
@@ -197,7 +198,7 @@ class Synchronizer:
         self._forget()
 
     def _window(self, index: int) -> _Open | None:
-        """The window to fill, or None when it has closed already."""
+        """Return the window to fill, or None when it has closed already."""
         if index < self._first or self._is_over(self.grid.end(index)):
             return None
         if self._next is None or index < self._next:
@@ -270,6 +271,6 @@ class Synchronizer:
         )
 
     def _take_late(self, kind: str) -> int:
-        late = self.counts[kind] - self._told_late[kind]
-        self._told_late[kind] += late
+        late = self.counts[kind] - self._reported_late[kind]
+        self._reported_late[kind] += late
         return late

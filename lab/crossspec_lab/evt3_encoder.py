@@ -54,8 +54,8 @@ def encode_words(
 ) -> int:
     """Fill `words`, of which an event takes at most four, after the time `time_us`; return how many.
 
-    Events of one time, line and polarity, each ahead of the last with gaps that leave no mask empty, share
-    vector words if these are fewer. `kinds` are the words of the time's upper and lower bits, of a line, a
+    Neighbouring events of one time, line and polarity share vector words if these are fewer, unless a gap
+    leaves a mask empty. `kinds` are the words of the time's upper and lower bits, of a line, a
     vector's base and mask, and a single event; masks have `bits`.
     """
     high, low, address, base, vector, single = kinds

@@ -1,4 +1,4 @@
-"""Identity of results, so that an interrupted run continues its own."""
+"""Identity of results, so that an interrupted run continues only its own results."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from crossspec_ros.files import replace_file
 
 
 def check_same(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Write what a folder has results of. Raises InputError if it has results of something else."""
+    """Write the identity of a folder's results; raise InputError if the folder has another one."""
     file = folder / "identity.json"
     content = (json.dumps(identity, indent=1) + "\n").encode()
     try:
         if file.exists() and file.read_bytes() != content:
             raise InputError(
-                f"'{folder}' has results of other models, another recipe or another seed: name another "
-                f"folder, or remove it"
+                f"'{folder}' has results of other models, windows or options, or of another machine or "
+                f"version: name another folder, or remove it"
             )
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(file, content)

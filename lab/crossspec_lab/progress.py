@@ -1,4 +1,4 @@
-"""Progress bars of commands that do several things for minutes."""
+"""Progress bars of commands with several long tasks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from rich.progress import (
 
 
 def progress_bars(*more: ProgressColumn) -> Progress:
-    """A row for each thing: what it is, a bar, how many of how many, and for how long."""
+    """Return progress bars with a description, a count and the elapsed time."""
     description = TextColumn("{task.description:40}")
     return Progress(description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), *more)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoint_layouts import edit
-from crossspec_lab.bench.released import released_pair
+from crossspec_lab.bench.random_pair import released_pair
 from huggingface_hub import constants
 from stand_in_hub import COMMIT, stand_in_hub
 

@@ -1,4 +1,4 @@
-"""A camera's image becomes RGB whatever its encoding, or a sentence that names what is wrong with it."""
+"""Camera images of every encoding become RGB, and invalid ones are refused with their fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
 
 
 def camera(encoding, pixels):
-    """An Image of pixels (H, W) or (H, W, channels) of any type, as rosbags and rclpy give it."""
+    """Return an Image of pixels (H, W) or (H, W, channels) of any type, as rosbags and rclpy give it."""
     return SimpleNamespace(
         encoding=encoding,
         height=pixels.shape[0],
@@ -63,7 +63,7 @@ def test_the_common_camera_encodings_become_rgb(encoding, pixels, expected):
 
 
 @pytest.mark.parametrize("pattern", ["rggb", "bggr", "gbrg", "grbg"])
-def test_a_bayer_image_of_one_colour_becomes_that_colour(pattern):
+def test_bayer_image_keeps_its_colour(pattern):
     colour = dict(r=200, g=100, b=30)
     tile = np.array([colour[letter] for letter in pattern], np.uint8).reshape(2, 2)
     rgb = camera_array(camera(f"bayer_{pattern}8", np.tile(tile, (8, 8))))
@@ -161,7 +161,7 @@ def test_compressed_colours_of_a_bayer_topic_stay():
 
 
 @pytest.mark.parametrize(("size", "code"), [((9000, 9000), "png-too-large"), ((20_000, 1), "png-too-long")])
-def test_a_small_file_of_a_huge_image_is_refused_before_it_is_decoded(monkeypatch, size, code):
+def test_huge_images_are_refused_before_decoding(monkeypatch, size, code):
     monkeypatch.setattr(cv2, "imdecode", lambda *args: pytest.fail("decoded"))
     file = io.BytesIO()
     Image.new("1", size).save(file, "PNG")

@@ -52,7 +52,7 @@ def test_jitter_is_smoothed_and_drift_followed():
         ([0] * 10 + [-7000] * 200, 0, 1),
     ],
 )
-def test_stamps_that_jump_are_believed_after_a_while(delays_ms, late, jumps):
+def test_clock_follows_lasting_jumps(delays_ms, late, jumps):
     clock = SensorClock()
     errors = errors_ms(clock, delays_ms)
     assert clock.counts["late_packets"] == late and clock.counts["clock_steps"] == jumps
@@ -61,7 +61,7 @@ def test_stamps_that_jump_are_believed_after_a_while(delays_ms, late, jumps):
     np.testing.assert_allclose(errors[believed:], delays_ms[believed:])
 
 
-def test_a_reset_of_the_sensor_starts_anew_at_once():
+def test_sensor_reset_starts_anew_at_once():
     clock = SensorClock()
     for first_us in (49_990_000, 50_000_000):
         stamp = EPOCH_NS + (first_us - 50_000_000) * 1000
@@ -75,7 +75,7 @@ def test_a_reset_of_the_sensor_starts_anew_at_once():
 @pytest.mark.parametrize(
     ("image_step_ms", "followed_after"), [(-7000, 10), (-6900, 10), (0, 200), (3000, 200)]
 )
-def test_the_images_confirm_a_step_or_contradict_it(image_step_ms, followed_after):
+def test_images_confirm_or_contradict_a_step(image_step_ms, followed_after):
     clock = SensorClock()
     delays_ms = [0] * 10 + [-7000] * 200
     for i, delay_ms in enumerate(delays_ms):
@@ -107,14 +107,14 @@ def test_missed_wraps_are_made_good():
     assert clock.counts == {"missed_wraps": 3}
 
 
-def test_empty_packets_teach_nothing_and_absurd_times_do_not_overflow():
+def test_clock_ignores_empty_packets_and_absurd_times():
     clock = SensorClock()
     assert len(clock.to_ros_ns(np.empty(0, np.int64), 1)) == 0
     t = np.array([2**64 // 1000, 2**64 // 1000 + 3])
     assert clock.to_ros_ns(t, EPOCH_NS).tolist() == [EPOCH_NS, EPOCH_NS + 3000]
 
 
-def test_a_wrap_that_the_decoder_made_up_is_not_missed():
+def test_wrap_by_the_decoder_is_not_missed():
     """Where a recording begins again, the sensor's time goes back, which looks like a wrap."""
     clock, wrap_us = SensorClock(), 1 << 24
     for at_us, wraps in ((0, 0), (10_000, 0), (20_000, 0), (12_500, 1), (22_500, 1)):
@@ -125,7 +125,7 @@ def test_a_wrap_that_the_decoder_made_up_is_not_missed():
 
 
 @pytest.mark.parametrize("encoding", ["evt3", "libcaer_cmp"])
-def test_a_flipped_bit_moves_no_event_of_another_packet(encoding):
+def test_flipped_bit_moves_no_other_packet(encoding):
     """Most damage is done by the time at a packet's start."""
     columns, start_us = np.arange(50), 5_000_000
     intact = []

@@ -22,7 +22,7 @@ class Stalled:
         raise RuntimeError("transfer stalled")
 
 
-def test_source_releases_the_device_before_it_opens_it_again():
+def test_source_releases_device_before_reopening():
     opened = []
 
     def connect():

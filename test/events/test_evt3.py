@@ -75,7 +75,7 @@ def test_cutting_between_words_changes_nothing(soup, cuts):
     assert_equal(decode(*(data[a:b] for a, b in pairwise(edges))), decode(data))
 
 
-def test_every_fall_of_the_high_time_wraps_as_upstream():
+def test_falling_high_time_wraps_as_upstream():
     for fall in (*range(30), *range(30, 4096, 97), 4095):
         first, second = words(HIGH | 4095, LOW | 1, X | 1), words(HIGH | 4095 - fall, LOW | 2, X | 2)
         expected = reference(first + second)
@@ -83,7 +83,7 @@ def test_every_fall_of_the_high_time_wraps_as_upstream():
         assert_equal(decode(first, second), expected)
 
 
-def test_time_is_unknown_until_a_low_follows_a_high():
+def test_time_needs_high_and_low():
     decoder = Evt3Decoder(640, 480)
     assert len(decoder.decode(words(LOW | 5, Y | 3, X | 1, HIGH | 1, X | 2))) == 0
     assert_equal(decoder.decode(words(X | 3, LOW | 6, Y | 7, X | 4 | ON)), batch_of([4102], [4], [7], [1]))

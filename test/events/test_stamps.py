@@ -15,7 +15,7 @@ YEAR_S = 365 * 86400
 
 
 def judged(*seconds):
-    """The stamps in order that are believed, and the strays."""
+    """Return the accepted stamps in order, and the strays."""
     found = list(find_strays((s, round(s * SECOND)) for s in seconds))
     assert [s for s, _, _ in found] == list(seconds)
     return [s for s, _, is_stray in found if not is_stray], [s for s, _, is_stray in found if is_stray]
@@ -42,13 +42,13 @@ def judged(*seconds):
         ((100, 99.5, 100.1), []),
     ],
 )
-def test_a_stray_is_a_stamp_that_those_behind_do_not_follow(seconds, strays):
+def test_find_strays_by_the_stamps_behind(seconds, strays):
     assert judged(*seconds)[1] == strays
 
 
 @pytest.mark.parametrize("by_s", [1.5, -1.5, 4.4, -4.4, 40])
 @pytest.mark.parametrize("count", [60, 64])
-def test_stamps_that_jump_to_and_fro_are_strays(by_s, count):
+def test_stamps_that_jump_back_are_strays(by_s, count):
     """The last ones have not come back yet."""
     seconds = [100 + i / 20 + by_s * (i // 14 % 2) for i in range(count)]
     odd = [s for i, s in enumerate(seconds) if i // 14 % 2]
@@ -60,7 +60,7 @@ def test_a_clock_that_stays_set_is_no_excursion():
 
 
 def heard(*seconds):
-    """Verdicts on the messages of a live stream, but for the one that is held in the end."""
+    """Return the verdicts on the messages of a live stream, except the last held one."""
     judge, verdicts = StampJudge(lambda stamp_ns: stamp_ns + SECOND), {}
     for s in seconds:
         for message, verdict in judge.judge(LiveMessage(s, "events", round(s * SECOND))):
@@ -89,7 +89,7 @@ def test_live_streams_and_recordings_have_the_same_strays(stray):
         ((99.5, 100.3), Verdict.TAKE),
     ],
 )
-def test_a_jump_that_the_next_stamp_confirms_is_none(after, verdict):
+def test_confirmed_jump_is_no_stray(after, verdict):
     assert heard(*BEFORE, *after)[after[0]] is verdict
     assert judged(*BEFORE, *after)[1] == []
 
@@ -99,7 +99,7 @@ def stream(kind, *seconds):
     return [RecordedMessage(round(s * SECOND), kind, type_name, b"") for s in seconds]
 
 
-def told(messages):
+def times_of(messages):
     return [
         (one.last_ns / SECOND, one.next_ns and one.next_ns / SECOND)
         if isinstance(one, Break)
@@ -108,27 +108,27 @@ def told(messages):
     ]
 
 
-def test_a_stray_keeps_its_place_and_holds_nobody_up():
+def test_stray_keeps_its_place():
     events = stream("events", 1.0, 1.1, 1.2, 1.3)
     images = stream("image", 1.05, YEAR_S, 1.15, 0, 1.25)
     messages = list(merged(events, images))
-    assert told(messages) == [1.0, 1.05, YEAR_S, 1.1, 1.15, 0, 1.2, 1.25, 1.3]
+    assert times_of(messages) == [1.0, 1.05, YEAR_S, 1.1, 1.15, 0, 1.2, 1.25, 1.3]
     assert [m.stamp_ns / SECOND for m in messages if m.stray] == [YEAR_S, 0]
-    assert told(parts(messages))[-1] == (1.3, None)
+    assert times_of(parts(messages))[-1] == (1.3, None)
 
 
-def test_what_was_before_a_clock_was_set_comes_before_what_was_behind():
+def test_merged_streams_keep_order_at_a_set_clock():
     events = stream("events", 50.0, 50.1, 50.2, 7.0, 7.1, 7.2)
     images = stream("image", 50.05, 50.25, 7.05, 7.15)
-    inside = told(parts(merged(events, images)))
+    inside = times_of(parts(merged(events, images)))
     assert inside == [50.0, 50.05, 50.1, 50.2, 50.25, (50.25, 7.0), 7.0, 7.05, 7.1, 7.15, 7.2, (7.2, None)]
 
 
-def test_a_gap_breaks_a_recording_and_a_pause_does_not():
-    assert told(parts(merged(stream("events", 1, 5, 5.1, 30, 30.1)))) == [
+def test_gap_breaks_a_recording():
+    assert times_of(parts(merged(stream("events", 1, 5, 5.1, 30, 30.1)))) == [
         1, 5, 5.1, (5.1, 30), 30, 30.1, (30.1, None)
     ]  # fmt: skip
-    assert told(parts(merged([]))) == []
+    assert times_of(parts(merged([]))) == []
 
 
 @given(st.lists(st.integers(0, 10**4), max_size=30), st.lists(st.integers(0, 10**4), max_size=30))

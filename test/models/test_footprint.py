@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from crossspec_lab.bench.released import released_pair
+from crossspec_lab.bench.random_pair import released_pair
 
 from crossspec_ros.models import footprint
 from crossspec_ros.models.footprint import CUDA_BYTES, estimate, measured_bytes, memory

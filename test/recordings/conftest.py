@@ -12,7 +12,7 @@ from crossspec_ros.recordings.recording import open_here
 
 @pytest.fixture
 def boxed():
-    """A test that asks for this has the child, as has all that runs in a process of its own."""
+    """Let a test read recordings in the child process, as all commands do."""
 
 
 @pytest.fixture(autouse=True)

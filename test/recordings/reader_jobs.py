@@ -31,7 +31,7 @@ ENDS = {
 
 
 def end(path, options):
-    """End as the columns say."""
+    """End as set by the columns."""
     yield {"value": 1}
     ENDS[options.columns]()
 

@@ -72,7 +72,7 @@ def test_a_recording_starts_with_its_first_exposure(tmp_path, events):
     assert recording.start_ns == next(recording.messages()).stamp_ns == (START_US - 250) * 1000
 
 
-def test_all_whole_packets_of_a_cut_file_play(tmp_path, aedat, events):
+def test_complete_packets_of_cut_file_play(tmp_path, aedat, events):
     data, cut = aedat.read_bytes(), tmp_path / "cut.aedat4"
     counts = []
     for size in (len(data) * 3 // 4, len(data) // 10):

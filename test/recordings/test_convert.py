@@ -49,7 +49,7 @@ COMPRESSIONS = [
 
 
 @pytest.mark.parametrize(("plugin", "compression"), COMPRESSIONS)
-def test_a_bag_of_any_storage_keeps_its_messages(tmp_path, plugin, compression):
+def test_convert_keeps_messages_of_any_storage(tmp_path, plugin, compression):
     source = tmp_path / "source"
     writer = Writer(source, version=8, storage_plugin=plugin)
     if compression:
@@ -79,7 +79,7 @@ def test_a_bag_of_any_storage_keeps_its_messages(tmp_path, plugin, compression):
         assert all(stored == stamp_ns(data) for _, stored, data in reader.messages())
 
 
-def test_a_bag_of_the_old_type_gets_the_new_one(tmp_path, shared):
+def test_convert_replaces_the_old_event_type(tmp_path, shared):
     source = shared / "data" / "events_real" / "mono_bag"
     with Reader(source) as reader:
         assert LEGACY_EVENT_PACKET in {connection.msgtype for connection in reader.connections}
@@ -108,7 +108,7 @@ def test_a_half_written_bag_does_not_stay(tmp_path, sequence, monkeypatch, error
     assert nothing_stays(tmp_path)
 
 
-def test_a_bag_on_a_full_disk_does_not_stay(tmp_path, sequence):
+def test_convert_leaves_nothing_on_full_disks(tmp_path, sequence):
     with full_disk(2000), refused("bag-disk-full"):
         convert(sequence, tmp_path / "bag")
     assert nothing_stays(tmp_path)
@@ -141,7 +141,7 @@ def test_an_interrupted_command_leaves_no_bag(tmp_path):
     "text",
     ["", "[]", '{"windows": 3}', '{"windows": [{"start_ns": Infinity, "caption": ""}]}', "[" * 100_000],
 )
-def test_what_is_no_truth_of_windows_is_none(tmp_path, text):
+def test_invalid_truth_files_give_no_captions(tmp_path, text):
     assert true_captions(tmp_path) == {}
     (tmp_path / "ground_truth.json").write_text(text)
     assert true_captions(tmp_path) == {}

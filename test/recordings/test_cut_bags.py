@@ -9,7 +9,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from backports import zstd
-from bag_samples import EVENTS, by_topic, mcap, nth, sound
+from bag_samples import EVENTS, by_topic, drive_messages, mcap, nth
 from crossspec_lab.samples.bags import drive, write_ros1, write_ros2
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
@@ -27,20 +27,20 @@ def played(path):
 
 @pytest.fixture(params=["mcap", "mcap in chunks", "sqlite3", "ROS 1"])
 def bag(request, tmp_path):
-    """One file of a sound bag, and how many messages play of it."""
+    """Return a file of a bag, and the number of messages that play of it."""
     if request.param == "ROS 1":
         return write_ros1(tmp_path / "bag.bag", drive()), 75
     storage = StoragePlugin.SQLITE3 if request.param == "sqlite3" else StoragePlugin.MCAP
     packed = CompressionMode.STORAGE if request.param == "mcap in chunks" else None
-    return next(write_ros2(tmp_path / "bag", sound(), storage, packed).glob("bag.*")), 120
+    return next(write_ros2(tmp_path / "bag", drive_messages(), storage, packed).glob("bag.*")), 120
 
 
 def test_zeroed_bytes_lose_nothing_silently(bag):
     file, count = bag
-    whole, rng = file.read_bytes(), np.random.default_rng(0)
-    known = survey(file)["findings"]
+    content, rng = file.read_bytes(), np.random.default_rng(0)
+    before = survey(file)["findings"]
     for i in range(8):
-        data = bytearray(whole)
+        data = bytearray(content)
         place = int(rng.integers(0, len(data)))
         end = min(len(data), place + int(rng.integers(1, 5000)))
         data[place:end] = b"" if i % 2 else bytes(end - place)
@@ -49,13 +49,13 @@ def test_zeroed_bytes_lose_nothing_silently(bag):
             data, losses = played(file)
         except InputError:
             continue
-        findings = set(survey(file)["findings"]) - {*known}
+        findings = set(survey(file)["findings"]) - {*before}
         assert len(data) == count or losses, f"{i}: the player reports no loss"
         assert len(data) == count or findings, f"{i}: info reports no loss"
 
 
 @pytest.mark.parametrize("kind", [None, CompressionMode.STORAGE, "packed file"])
-def test_killed_recorder_in_its_only_chunk_plays_what_it_holds(tmp_path, kind):
+def test_cut_single_chunk_plays(tmp_path, kind):
     rng = np.random.default_rng(0)
     messages = [nth(i, rng.bytes(10_000)) for i in range(100)]
     if kind == "packed file":
@@ -73,7 +73,7 @@ def test_killed_recorder_in_its_only_chunk_plays_what_it_holds(tmp_path, kind):
 @pytest.mark.parametrize("keep", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("chunks", [0, 99])
 def test_killed_recorder_plays_what_it_holds(tmp_path, keep, chunks):
-    file = mcap(tmp_path / "a.mcap", sound(), chunks=chunks, indexes=True)
+    file = mcap(tmp_path / "a.mcap", drive_messages(), chunks=chunks, indexes=True)
     expected, data = played(file)[0], file.read_bytes()
     file.write_bytes(data[: int(len(data) * keep)])
     found, losses = played(file)
@@ -83,10 +83,10 @@ def test_killed_recorder_plays_what_it_holds(tmp_path, keep, chunks):
     assert len(losses) == 1 and losses[0] in report["findings"][0]
 
 
-def test_killed_recorder_of_a_split_bag_plays_all_files(tmp_path):
+def test_cut_split_bag_plays_all_files(tmp_path):
     folder = tmp_path / "bag"
     folder.mkdir()
-    messages = sound()
+    messages = drive_messages()
     for i in range(3):
         mcap(folder / f"bag_{i}.mcap", messages[40 * i : 40 * i + 40])
     last = folder / "bag_2.mcap"
@@ -96,8 +96,8 @@ def test_killed_recorder_of_a_split_bag_plays_all_files(tmp_path):
     assert "bag_2.mcap" in losses[0]
 
 
-def test_broken_chunk_of_an_indexed_mcap_repeats_no_message(tmp_path):
-    file = mcap(tmp_path / "a.mcap", sound(), indexes=True)
+def test_broken_indexed_chunk_repeats_no_message(tmp_path):
+    file = mcap(tmp_path / "a.mcap", drive_messages(), indexes=True)
     expected = played(file)[0]
     data = bytearray(file.read_bytes())
     middle = data.index(b"zstd", len(data) // 3) + 20
@@ -110,7 +110,7 @@ def test_broken_chunk_of_an_indexed_mcap_repeats_no_message(tmp_path):
 
 
 def test_journal_of_a_killed_sqlite_recorder_plays(tmp_path):
-    (file,) = write_ros2(tmp_path / "bag", sound(), StoragePlugin.SQLITE3).glob("*.db3")
+    (file,) = write_ros2(tmp_path / "bag", drive_messages(), StoragePlugin.SQLITE3).glob("*.db3")
     copy = tmp_path / "copy.db3"
     with closing(sqlite3.connect(file)) as database:
         database.execute("PRAGMA journal_mode = WAL")
@@ -125,14 +125,14 @@ def test_journal_of_a_killed_sqlite_recorder_plays(tmp_path):
 
 
 def test_packed_file_is_unpacked_once(tmp_path, monkeypatch):
-    bag = write_ros2(tmp_path / "bag", sound(), StoragePlugin.MCAP, CompressionMode.FILE)
+    bag = write_ros2(tmp_path / "bag", drive_messages(), StoragePlugin.MCAP, CompressionMode.FILE)
     opened, open_zstd = [], bag_module.zstd.open
     monkeypatch.setattr(bag_module.zstd, "open", lambda *args: opened.append(args) or open_zstd(*args))
     assert len(played(bag)[0]) == 120 and len(opened) == 1
 
 
 def test_opening_reads_an_unindexed_mcap_once(tmp_path, monkeypatch):
-    file = mcap(tmp_path / "a.mcap", sound(), summary=False)
+    file = mcap(tmp_path / "a.mcap", drive_messages(), summary=False)
     read, unpack = [], bag_module.BagFiles.messages
     monkeypatch.setattr(
         BagFiles, "messages", lambda self, topics: (read.append(m) or m for m in unpack(self, topics))
@@ -143,8 +143,8 @@ def test_opening_reads_an_unindexed_mcap_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("late_ms", [0, 35])
 def test_each_message_twice_plays_once(tmp_path, late_ms):
-    again = [(topic, kind, log_ns + late_ms * 10**6, data) for topic, kind, log_ns, data in sound()]
-    bag = write_ros2(tmp_path / "bag", sorted([*sound(), *again], key=lambda message: message[2]))
+    again = [(topic, kind, log_ns + late_ms * 10**6, data) for topic, kind, log_ns, data in drive_messages()]
+    bag = write_ros2(tmp_path / "bag", sorted([*drive_messages(), *again], key=lambda message: message[2]))
     with closing(open_here(bag)) as recording:
         for _ in range(2):
             assert len([*recording.messages()]) == 120

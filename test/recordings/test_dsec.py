@@ -1,4 +1,4 @@
-"""DSEC sequences: their events, frames and what is damaged."""
+"""DSEC sequences: events, frames and damage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_distorted_frames_play(sequence):
 
 def test_frames_may_come_from_another_folder(sequence):
     shutil.copytree(sequence / "images/left/rectified", sequence / "images/left/distorted")
-    report = survey(sequence, asked=ReadOptions(images=sequence / "images/left/distorted"))
+    report = survey(sequence, options=ReadOptions(images=sequence / "images/left/distorted"))
     assert "images/timestamps.txt" in report["format"]
     assert [topic["messages"] for topic in report["topics"] if topic["kind"] == "images"] == [3]
 
@@ -61,7 +61,7 @@ def test_only_the_events_must_be_there(sequence, events, missing, offset):
         assert recording.start_ns == (events.t[0] + offset) * 1000
 
 
-def test_the_writer_refuses_times_that_do_not_fit(tmp_path):
+def test_writer_refuses_times_out_of_range(tmp_path):
     for t in ([5, 4], [1 << 32], [-1], []):
         zeros = np.zeros(len(t))
         with refused("dsec-times-too-long", ValueError):

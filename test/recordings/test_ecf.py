@@ -32,7 +32,7 @@ def test_chunks_decode(batch, mode):
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2])
-def test_a_cut_or_bent_chunk_is_never_read_past_its_end(mode):
+def test_damaged_chunk_is_not_read_past_end(mode):
     data = encode_ecf(random_batch(100, duration_us=5000, width=1280, height=720), mode)
     for end in range(len(data)):
         with pytest.raises(ValueError, match="chunk"):

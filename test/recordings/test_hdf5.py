@@ -156,7 +156,7 @@ def test_files_of_something_else_are_refused(tmp_path):
     with h5py.File(tmp_path / "gt.h5", "w") as file:
         file["davis/left/depth_image_raw"] = np.zeros((2, 26, 34))
     (tmp_path / "text.h5").write_text("hello")
-    data = write_hdf5(tmp_path / "whole.h5", "dsec").read_bytes()
+    data = write_hdf5(tmp_path / "valid.h5", "dsec").read_bytes()
     (tmp_path / "half.h5").write_bytes(data[: len(data) // 2])
     for name, code in (("gt.h5", "h5-no-layout"), ("text.h5", "h5-text"), ("half.h5", "h5-truncated")):
         with refused(code, library_text=name != "gt.h5"):
@@ -192,7 +192,7 @@ def test_images_without_times_are_refused(tmp_path, stamps):
 
 
 @pytest.mark.parametrize("packing", [None, "gzip"])
-def test_images_play_in_the_order_of_their_times(tmp_path, packing):
+def test_images_play_in_order_of_time(tmp_path, packing):
     path, name = write_hdf5(tmp_path / "recording.h5", "mvsec"), "davis/left/image_raw"
     with h5py.File(path) as file:
         pixels, stamps = file[name][:], file[f"{name}_ts"][:]

@@ -67,11 +67,11 @@ SECONDS = [f"{stamp / 1e6:.6f}" for stamp in STAMPS_US]
         ("images.txt", lines(f"{n},{s}" for n, s in reversed([*zip(NAMES, SECONDS, strict=True)]))),
     ],
 )
-@pytest.mark.parametrize("given", ["images", "."])
-def test_images_get_their_times(tmp_path, recording, file, text, given):
+@pytest.mark.parametrize("option", ["images", "."])
+def test_images_get_their_times(tmp_path, recording, file, text, option):
     folder = pictures(tmp_path / "images")
     (tmp_path / file).write_text(text)
-    images = images_of(recording, tmp_path / given)
+    images = images_of(recording, tmp_path / option)
     assert [image.stamp_ns // 1000 for image in images] == STAMPS_US
     for name, message in zip(NAMES, images, strict=True):
         image = typestore().deserialize_cdr(message.data, COMPRESSED_IMAGE)
@@ -92,7 +92,7 @@ def test_times_of_dsec_are_in_us(tmp_path):
 
 
 @pytest.mark.parametrize("times", [range(5), STAMPS_US, [stamp * 1000 for stamp in STAMPS_US]])
-def test_whole_times_without_unit_are_asked_for(tmp_path, times):
+def test_integer_times_need_a_unit(tmp_path, times):
     """Frame numbers, us and ns look alike."""
     folder = pictures(tmp_path / "images")
     (folder / "timestamps.txt").write_text(lines(times))
@@ -143,7 +143,7 @@ def test_images_replace_those_of_a_recording(tmp_path):
     path = write_hdf5(tmp_path / "m3ed.h5", "m3ed", hdf5_events("m3ed"))
     for source, replaced in ((path, "/camera/image_raw"), (bag, "/camera")):
         assert [image.type for image in images_of(source, folder)] == [COMPRESSED_IMAGE] * 5
-        report = survey(source, asked=ReadOptions(images=folder))
+        report = survey(source, options=ReadOptions(images=folder))
         assert report["format"].endswith(f" in place of {replaced}")
         assert [t["messages"] for t in report["topics"] if t["kind"] == "images"][-1] == 5
 
@@ -197,8 +197,8 @@ def write_events(folder, name):
 
 @pytest.mark.parametrize("name", ["events.txt", "npz", "events.h5"])
 @pytest.mark.parametrize("inner", ["images", "."])
-def test_a_folder_of_events_plays_with_its_images(tmp_path, name, inner):
-    """As the Event Camera Dataset's sequences, and .npz or HDF5 files beside pictures."""
+def test_events_play_with_images_of_folder(tmp_path, name, inner):
+    """Sequences as in the Event Camera Dataset, and .npz or HDF5 files in a folder with images."""
     folder = tmp_path / "shapes"
     pictures(folder / inner)
     write_events(folder, name)
@@ -211,7 +211,7 @@ def test_a_folder_of_events_plays_with_its_images(tmp_path, name, inner):
     assert next(topic["events"] for topic in report["topics"] if topic["kind"] == "events") == len(EVENTS)
 
 
-def test_images_without_times_in_a_folder_are_reported(tmp_path):
+def test_images_without_times_are_reported(tmp_path):
     write_events(tmp_path, "npz")
     pictures(tmp_path / "images")
     recording = open_here(tmp_path)

@@ -1,4 +1,4 @@
-"""`crossspec info`: what is in a recording, and what is wrong with it."""
+"""`crossspec info` reports the contents and the faults of a recording."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bag_samples import (
     SECOND,
     by_topic,
     chatter,
+    drive_messages,
     edited,
     images,
     in_order,
     nth,
     raw_image,
-    sound,
 )
 from crossspec_lab.evt3_encoder import encode_evt3
 from crossspec_lab.samples.bags import write_ros2
@@ -45,14 +45,14 @@ from crossspec_ros.recordings.survey import survey
 
 
 def digest(*batches):
-    whole = EventBatch.concat(batches)
-    return hashlib.sha256(whole.x.tobytes() + whole.y.tobytes() + whole.p.tobytes()).hexdigest()
+    batch = EventBatch.concat(batches)
+    return hashlib.sha256(batch.x.tobytes() + batch.y.tobytes() + batch.p.tobytes()).hexdigest()
 
 
 @pytest.mark.parametrize("storage", StoragePlugin)
 def test_report_counts_what_a_sound_bag_holds(tmp_path, storage):
     strings = map(chatter, range(SECOND, 2 * SECOND, SECOND // 10))
-    report = survey(write_ros2(tmp_path / "bag", in_order([*sound(), *strings]), storage))
+    report = survey(write_ros2(tmp_path / "bag", in_order([*drive_messages(), *strings]), storage))
     assert report["findings"] == [] and storage.name.lower() in report["format"]
     assert (report["messages"], report["duration_s"]) == (130, pytest.approx(0.99))
     topics = by_topic(report)
@@ -76,7 +76,7 @@ def test_the_command_prints_and_writes_the_same(boxed, tmp_path, capsys):
 
 
 def test_info_prints_zeros_only_if_verbose(tmp_path, capsys):
-    bag = write_ros2(tmp_path / "bag", sound())
+    bag = write_ros2(tmp_path / "bag", drive_messages())
     assert main(["info", str(bag)]) == 0
     brief = capsys.readouterr().out
     first, *lines = brief.splitlines()
@@ -96,7 +96,7 @@ def test_info_prints_zeros_only_if_verbose(tmp_path, capsys):
         ([0.5, 0.6, 30.4, 30.5], [], "at most 31 windows of a second"),
     ],
 )
-def test_windows_are_those_that_a_camera_has_stamps_in(tmp_path, capsys, images_s, events_s, windows):
+def test_info_counts_windows_with_stamps(tmp_path, capsys, images_s, events_s, windows):
     messages = [raw_image(round(stamp * SECOND)) for stamp in images_s]
     messages += [nth(0, stamp_us=round((stamp - 1) * 1e6)) for stamp in events_s]
     assert main(["info", str(write_ros2(tmp_path / "bag", messages))]) == 0
@@ -188,8 +188,8 @@ def test_strays_and_gaps_are_no_missing_images(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [EVENT_PACKET, DVS_EVENTS])
-def test_the_end_marks_of_our_player_are_no_faults_of_a_camera(tmp_path, kind):
-    messages, marks = sound(), [event_packet(s * SECOND, b"", "evt3", (0, 0)) for s in (3, 4)]
+def test_info_ignores_end_marks_of_the_player(tmp_path, kind):
+    messages, marks = drive_messages(), [event_packet(s * SECOND, b"", "evt3", (0, 0)) for s in (3, 4)]
     if kind == DVS_EVENTS:
         messages = [(EVENTS, kind, SECOND, encode_dvs(BATCHES[0], SECOND)), *images(*range(20))]
         marks = [encode_dvs(EventBatch.empty(0, 0), s * SECOND) for s in (3, 4)]
@@ -203,9 +203,9 @@ def test_the_end_marks_of_our_player_are_no_faults_of_a_camera(tmp_path, kind):
     assert open_here(bag).event_topic == EVENTS
 
 
-def test_a_database_is_read_whatever_it_is_called(tmp_path):
+def test_info_reads_databases_of_any_name(tmp_path):
     """rosbags makes a URI of its name."""
-    bag = write_ros2(tmp_path / "bag", sound(), StoragePlugin.SQLITE3)
+    bag = write_ros2(tmp_path / "bag", drive_messages(), StoragePlugin.SQLITE3)
     folder = tmp_path / "run#1?%62"
     folder.mkdir()
     (folder / "ab.db3").write_bytes(b"another")

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from backports import zstd
-from bag_samples import by_topic, chatter, in_order, mcap, sound
+from bag_samples import by_topic, chatter, drive_messages, in_order, mcap
 from crossspec_lab.samples.bags import drive, ros1_types, write_ros2
 from rosbags.rosbag2 import CompressionMode, StoragePlugin
 
@@ -25,11 +25,11 @@ def played(path):
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    return played(write_ros2(tmp_path_factory.mktemp("bag") / "bag", sound()))[0]
+    return played(write_ros2(tmp_path_factory.mktemp("bag") / "bag", drive_messages()))[0]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "options",
     [
         {"profile": ""},
         {"profile": "px4"},
@@ -41,15 +41,15 @@ def expected(tmp_path_factory):
     ],
     ids=str,
 )
-def test_an_mcap_plays_whatever_its_writer_left_out(tmp_path, expected, told):
-    path = mcap(tmp_path / "a.mcap", sound(), **told)
+def test_mcap_plays_without_optional_records(tmp_path, expected, options):
+    path = mcap(tmp_path / "a.mcap", drive_messages(), **options)
     assert played(path) == (expected, [])
     report = survey(path)
     assert (report["findings"], report["messages"]) == ([], 120)
 
 
-def test_messages_that_lie_out_of_order_are_played_with_and_without_an_index(tmp_path, expected):
-    messages = sound()
+def test_unordered_messages_play_with_and_without_index(tmp_path, expected):
+    messages = drive_messages()
     random.Random(0).shuffle(messages)
     assert played(mcap(tmp_path / "a.mcap", messages))[0] == expected
     assert survey(mcap(tmp_path / "b.mcap", messages, summary=False))["messages"] == 120
@@ -57,7 +57,7 @@ def test_messages_that_lie_out_of_order_are_played_with_and_without_an_index(tmp
 
 @pytest.mark.parametrize(("encoding", "schema"), [("protobuf", "protobuf"), ("json", "jsonschema"), ("", "")])
 def test_channels_of_other_encodings_are_listed_only(tmp_path, expected, encoding, schema):
-    messages = in_order([*sound(), chatter(1_500_000_000)])
+    messages = in_order([*drive_messages(), chatter(1_500_000_000)])
     path = mcap(tmp_path / "a.mcap", messages, String=(encoding, schema, "{}"))
     assert played(path) == (expected, [])
     report = survey(path)
@@ -78,7 +78,7 @@ def ros1_messages():
     return messages, definitions
 
 
-def test_an_mcap_of_a_ros1_bag_is_read_as_the_bag(tmp_path):
+def test_mcap_of_ros1_equals_the_bag(tmp_path):
     messages, types = ros1_messages()
     path = mcap(tmp_path / "a.mcap", messages, profile="ros1", **types)
     cdr = [message.data for topic, message in drive() if topic in ("/dvs/events", "/cam/image_raw")]
@@ -96,7 +96,7 @@ def test_an_mcap_of_a_ros1_bag_is_read_as_the_bag(tmp_path):
 @pytest.mark.parametrize("suffix", [".zstd", ".zst"])
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_packed_files_play_without_their_metadata(tmp_path, expected, storage, suffix, in_folder):
-    bag = write_ros2(tmp_path / "bag", sound(), storage, CompressionMode.FILE)
+    bag = write_ros2(tmp_path / "bag", drive_messages(), storage, CompressionMode.FILE)
     (bag / "metadata.yaml").unlink()
     (file,) = bag.iterdir()
     file = file.rename(file.with_suffix(suffix))
@@ -111,7 +111,7 @@ def test_packed_files_play_without_their_metadata(tmp_path, expected, storage, s
 
 def test_partly_packed_split_bag_plays_in_order(tmp_path, expected):
     """Some users pack the finished parts of a bag while its last part is recorded."""
-    folder, messages = tmp_path / "bag", sound()
+    folder, messages = tmp_path / "bag", drive_messages()
     folder.mkdir()
     for i in range(3):
         part = mcap(folder / f"drive_{i}.mcap", messages[40 * i : 40 * i + 40])

@@ -61,7 +61,7 @@ def test_named_arrays_and_tables_play(tmp_path, events, arrange, unit, options):
         assert_equal(decode(open_here(tmp_path / "events.npy", ReadOptions(**options)).messages()), events)
 
 
-def test_nanoseconds_without_a_unit_are_asked_for(tmp_path):
+def test_nanoseconds_need_a_unit(tmp_path):
     """An earlier reader took 0.12 s of nanoseconds for 120 s of microseconds."""
     count = 1_200_000
     t = np.arange(count, dtype=np.int64) * 100
@@ -76,7 +76,7 @@ def test_nanoseconds_without_a_unit_are_asked_for(tmp_path):
     assert recording.start_ns == 0 and last < 120_000_000
 
 
-def test_events_outside_an_assumed_sensor_end_the_reading(tmp_path):
+def test_events_outside_assumed_sensor_end_reading(tmp_path):
     """The first block may lie in a corner of a larger sensor."""
     t = np.arange(tables.BLOCK + 1000)
     x = np.where(t < tables.BLOCK, 100, 1000)
@@ -97,7 +97,7 @@ def test_events_outside_an_assumed_sensor_end_the_reading(tmp_path):
         ((127, 127), {"width": 1000, "height": np.uint16(500)}, (1000, 500)),
     ],
 )
-def test_sensor_is_stated_or_the_smallest_that_fits(tmp_path, largest, stated, size):
+def test_sensor_is_stated_or_smallest_fitting(tmp_path, largest, stated, size):
     x, y = ([value] for value in largest)
     recording = open_here(saved(tmp_path, t_us=[5], x=x, y=y, p=[1], **stated))
     (packet,) = packets_of(recording.messages())
@@ -136,7 +136,7 @@ def test_damaged_files_are_refused(tmp_path, events, keep):
         open_here(path)
 
 
-def test_a_burst_is_cut_into_packets_that_dds_carries(events):
+def test_burst_is_cut_into_dds_packets(events):
     burst = random_batch(1_000_000, 3, t_start=START_US, duration_us=10_000, width=1280, height=720)
     messages = list(PacketCutter("burst").cut(burst))
     assert len(messages) == -(-len(burst) // MAX_EVENTS)
@@ -148,16 +148,16 @@ def test_stillness_is_filled_but_not_a_jump(events):
     t = np.array([0, 1_000_000, 4_000_000_000]) + START_US
     batch = EventBatch(t, *(np.zeros(3, kind) for kind in (np.uint16, np.uint16, np.uint8)), 640, 480)
     cutter = PacketCutter("clock")
-    whole = list(cutter.cut(batch))
-    assert [message.stamp_ns for message in whole[:2]] == [START_US * 1000, START_US * 1000 + 10_000_000]
-    assert len(whole) == 102 and [packet.seq for packet in packets_of(whole)] == list(range(102))
+    all_events = list(cutter.cut(batch))
+    assert [message.stamp_ns for message in all_events[:2]] == [START_US * 1000, START_US * 1000 + 10_000_000]
+    assert len(all_events) == 102 and [packet.seq for packet in packets_of(all_events)] == list(range(102))
     # However the batches are cut, and also when the clock goes back.
     again = PacketCutter("clock")
-    assert [message for i in range(3) for message in again.cut(batch[i : i + 1])] == whole
+    assert [message for i in range(3) for message in again.cut(batch[i : i + 1])] == all_events
     assert [message.stamp_ns for message in cutter.cut(batch[:1])] == [START_US * 1000]
 
 
-def test_few_events_of_months_are_no_flood_of_packets(monkeypatch):
+def test_events_over_months_need_few_packets(monkeypatch):
     monkeypatch.setattr("crossspec_ros.events.packets.STILL_PACKETS", 100)
     t, zeros = np.arange(1000) * 59_000_000, np.zeros(1000, np.uint16)
     batch = EventBatch(t, zeros, zeros, zeros.astype(np.uint8), 640, 480)
@@ -174,7 +174,7 @@ def test_events_outside_their_sensor_are_refused(size, code):
 
 
 def drive(events, since_us=0):
-    """The same events over 1.23 s."""
+    """Return the same events over 1.23 s."""
     return events.at((events.t - events.t[0]) * 13 + since_us)
 
 
@@ -188,7 +188,7 @@ def drive(events, since_us=0):
         ("p", 3000, 7, 4999, "(invalid polarities 1)"),
     ],
 )
-def test_one_invalid_or_late_event_costs_no_other(tmp_path, events, name, index, value, left, finding):
+def test_invalid_event_costs_no_other(tmp_path, events, name, index, value, left, finding):
     arrays = columns_of(drive(events, 1_400_200_000))
     arrays = {name: array.astype(np.int64) for name, array in arrays.items()}
     arrays[name][index] = value
@@ -199,13 +199,13 @@ def test_one_invalid_or_late_event_costs_no_other(tmp_path, events, name, index,
 
 @pytest.mark.parametrize("names", [("9", "10"), ("a_01", "a_02"), ("0", "7")])
 def test_numbered_files_are_one_recording(tmp_path, events, names):
-    whole = drive(events)
-    for name, part in zip(names, (whole[:2000], whole[2000:]), strict=True):
+    all_events = drive(events)
+    for name, part in zip(names, (all_events[:2000], all_events[2000:]), strict=True):
         np.savez(tmp_path / f"{name}.npz", **columns_of(part))
-    np.savez(tmp_path / f"{names[0][:-1]}8.npz", **columns_of(whole[:0]))
+    np.savez(tmp_path / f"{names[0][:-1]}8.npz", **columns_of(all_events[:0]))
     recording = open_here(tmp_path)
     assert recording.format == "3 files npz, times in us, 346x260 assumed"
-    assert_equal(decode(recording.messages()), whole)
+    assert_equal(decode(recording.messages()), all_events)
 
 
 def test_files_of_other_names_are_refused(tmp_path, events):
@@ -215,7 +215,7 @@ def test_files_of_other_names_are_refused(tmp_path, events):
         open_here(tmp_path)
 
 
-def test_numbered_files_that_begin_anew_are_a_loss(tmp_path, events):
+def test_restarted_numbered_files_are_a_loss(tmp_path, events):
     for number in range(2):
         np.savez(tmp_path / f"{number}.npz", **columns_of(drive(events[:2000] if number else events)))
     recording = open_here(tmp_path)
@@ -237,13 +237,13 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "options", "format", "count", "seconds"), CASES, ids=[c[0] for c in CASES])
 def test_files_of_the_field_are_read(shared, name, options, format, count, seconds):
-    report = survey(shared / "data/cases" / name, asked=options)
+    report = survey(shared / "data/cases" / name, options=options)
     assert format in report["format"]
     assert [topic["events"] for topic in report["topics"] if topic["kind"] == "events"] == [count]
     assert report["duration_s"] == pytest.approx(seconds, abs=0.02)
 
 
 @pytest.mark.parametrize("name", ["esim_nanoseconds/0000000000.npz", "folder_of_npz/events_aligned"])
-def test_files_of_the_field_without_unit_are_asked_for(shared, name):
+def test_files_without_unit_are_refused(shared, name):
     with refused("npz-case-no-time-unit", name=shared / "data/cases" / name):
         open_here(shared / "data/cases" / name)

@@ -47,8 +47,8 @@ def test_evt2_files_hold_what_their_words_say(tmp_path, events, encoding, block,
     assert [list(event) for event in decode_raw(encoding, data)] == events
     source = RawEvents(saved(tmp_path / "ride.raw", data))
     assert read(source) == (events, None)
-    told = check_info(tmp_path / "ride.raw", events)
-    assert told == f"Prophesee raw, {encoding.split()[0]}, 640x480"
+    name = check_info(tmp_path / "ride.raw", events)
+    assert name == f"Prophesee raw, {encoding.split()[0]}, 640x480"
 
 
 @pytest.mark.parametrize("block", [prophesee._RAW_BLOCK, 2048])
@@ -63,7 +63,7 @@ def test_evt3_times_go_on_over_rollovers(tmp_path, events, block, monkeypatch):
     assert check_info(tmp_path / "ride.raw", expected) == "Prophesee raw, EVT3, 640x480"
 
 
-def test_a_recording_ends_with_the_time_of_its_last_event(tmp_path, events):
+def test_raw_ends_with_its_last_event(tmp_path, events):
     data, expected = evt3(events)
     still = struct.pack("<2H", 0x8FFF, 0x6000) * 2000
     with closing(open_here(saved(tmp_path / "still.raw", data + still))) as recording:
@@ -88,7 +88,7 @@ def test_the_first_pass_reads_nothing_twice(tmp_path, events, monkeypatch):
 
 
 @pytest.mark.parametrize("block", [prophesee._RAW_BLOCK, 4, 8])
-def test_zeros_that_pad_a_file_are_no_events(tmp_path, events, block, monkeypatch):
+def test_padding_zeros_are_no_events(tmp_path, events, block, monkeypatch):
     """However the file is cut into blocks."""
     data = encode_raw("EVT2", events)
     at = data.index(b"% end\n") + 6 + 400
@@ -97,7 +97,7 @@ def test_zeros_that_pad_a_file_are_no_events(tmp_path, events, block, monkeypatc
     assert read(RawEvents(saved(tmp_path / "padded.raw", padded))) == (events, None)
 
 
-def test_a_damaged_time_shifts_no_later_events_of_evt2(tmp_path, events):
+def test_damaged_time_shifts_no_evt2_events(tmp_path, events):
     data = bytearray(encode_raw("EVT2", events))
     start = data.index(b"% end\n") + 6
     words = np.frombuffer(data, "<u4", offset=start)
@@ -120,7 +120,7 @@ def test_damage_costs_only_what_is_damaged(tmp_path, events, encoding):
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "size"),
     [
         (b"% evt 3.0\n% plugin_name hal_plugin_gen31_evk2\n", "640x480 assumed"),
         (b"% evt 3.0\n% sensor_generation 3.1\n", "640x480 assumed"),
@@ -130,16 +130,16 @@ def test_damage_costs_only_what_is_damaged(tmp_path, events, encoding):
         (b"% evt 3.0\n% width 200\n% height 100\n", "200x100"),
     ],
 )
-def test_headers_tell_the_size(tmp_path, header, told):
+def test_header_sets_the_size(tmp_path, header, size):
     data = encode_evt3(batch_of([5], [6], [7], [1]))
-    assert RawEvents(saved(tmp_path / "x.raw", header + data)).format == f"Prophesee raw, EVT3, {told}"
+    assert RawEvents(saved(tmp_path / "x.raw", header + data)).format == f"Prophesee raw, EVT3, {size}"
 
 
 def test_the_remedy_of_an_assumed_size_works(tmp_path):
     times = np.arange(0, 2_000_000, 10_000)
     path = saved(tmp_path / "x.raw", b"% evt 3.0\n" + encode_evt3(batch_of(times, *np.zeros((3, 200), int))))
     finding = next(finding for finding in survey(path)["findings"] if "is assumed" in finding)
-    subprocess.run(finding.partition("say so with ")[2], shell=True, check=True, cwd=tmp_path)
+    subprocess.run(finding.partition("set it with ")[2], shell=True, check=True, cwd=tmp_path)
     report = survey(path)
     assert report["format"] == "Prophesee raw, EVT3, 640x480" and report["topics"][0]["events"] == len(times)
     assert not any("is assumed" in finding for finding in report["findings"])
@@ -183,7 +183,7 @@ def test_dat_files(tmp_path, events, block, monkeypatch):
 
 
 @pytest.mark.parametrize("block", [1_000_000, 100])
-def test_a_damaged_time_costs_a_dat_file_its_event_only(tmp_path, events, block, monkeypatch):
+def test_damaged_time_costs_dat_one_event(tmp_path, events, block, monkeypatch):
     monkeypatch.setattr(prophesee, "_DAT_BLOCK", block)
     data = bytearray(encode_dat(events))
     start = data.index(b"\x0c\x08") + 2
@@ -202,7 +202,7 @@ def test_dat_events_outside_the_sensor_are_dropped(tmp_path, events, monkeypatch
         assert "(events outside sensor 100)" in damage
 
 
-def test_a_dat_file_without_a_size_gets_that_of_a_common_sensor(tmp_path):
+def test_dat_without_size_assumes_a_sensor(tmp_path):
     words = struct.pack("<4I", 10, 1 << 28 | 200 << 14 | 303, 20, 100 << 14 | 7)
     source = DatEvents(saved(tmp_path / "x.dat", b"% Version 2\n\x0c\x08" + words))
     assert read(source) == ([[10, 303, 200, 1], [20, 7, 100, 0]], None)

@@ -71,7 +71,7 @@ def recording(count, crash_at=-1):
     return ChildRecording(FILE, ReadOptions(columns=f"{count},{crash_at}"), "reader_jobs:play")
 
 
-def test_a_recording_plays_again_and_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_recording_plays_again_and_cleans_up(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before, descriptors = psutil.Process().children(), len(os.listdir("/proc/self/fd"))
     with closing(recording(50)) as one:
@@ -113,7 +113,7 @@ def run_python(code, *options, **how):
     return subprocess.run(command, capture_output=True, text=True, **how)
 
 
-def test_a_child_ends_soon_after_its_parent_was_killed():
+def test_reader_ends_with_its_parent():
     pid = int(run_python("print(first_word, flush=True); os.kill(os.getpid(), 9)").stdout)
     end_s = time.monotonic() + 20
     while psutil.pid_exists(pid) and time.monotonic() < end_s:
@@ -121,7 +121,7 @@ def test_a_child_ends_soon_after_its_parent_was_killed():
     assert not psutil.pid_exists(pid)
 
 
-def test_modules_of_the_working_folder_are_not_imported(tmp_path):
+def test_reader_imports_nothing_from_working_folder(tmp_path):
     (tmp_path / "json.py").write_text("raise SystemExit('a module of the recording')")
     done = run_python("print(first_word > 0)", "-P", cwd=tmp_path)
     assert done.stdout == "True\n", done.stderr

@@ -1,4 +1,4 @@
-"""Real recordings decode to what the upstream C++ decoders made of them (the README beside them)."""
+"""Real recordings decode to the output of the upstream C++ decoders (see their README)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crossspec_ros.recordings.survey import survey
 
 LIBCAER_SPAN_US = (1_702_309_120_762_236, 1_702_309_122_762_222)
 # Messages, events, ON, first and last time in us, hash over x, y and p.
-KNOWN = {
+UPSTREAM = {
     "evt3_bag": (517, 343_474, 125_183, 7_139_845, 9_218_023, "02cecfa2be57c283"),
     "libcaer_bag": (201, 334_331, 181_908, *LIBCAER_SPAN_US, "84265afc2e28f16e"),
     "mono_bag": (2, 100, 50, 0, 99, "5111bccb935b06dd"),
@@ -39,19 +39,19 @@ def decode(payloads):
     return EventBatch.concat([decoder.decode(payload) for payload in payloads])
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", UPSTREAM)
 def test_the_recordings_hold_known_events(shared, name):
     report = survey(shared / "data/events_real" / name)
     (topic,) = report["topics"]
     figures = ("messages", "events", "on", "first_event_us", "last_event_us", "sha256")
     *counts, digest = (topic[figure] for figure in figures)
-    assert (*counts, digest[:16]) == KNOWN[name]
+    assert (*counts, digest[:16]) == UPSTREAM[name]
     assert topic["damage"] == {} and topic["missing_packets"] == 0
     assert topic["resolutions"] == {"640x480": topic["messages"]}
     assert len(report["findings"]) == 1 and "no images" in report["findings"][0]
 
 
-def test_our_encoder_keeps_a_recording_and_takes_no_more_room(shared):
+def test_encoder_keeps_recording_and_size(shared):
     payloads = [packet.events.tobytes() for packet in packets_of(shared, "evt3_bag")[0]]
     encoded = encode_evt3(decode(payloads))
     assert_equal(decode([encoded]), decode(payloads))

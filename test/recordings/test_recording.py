@@ -1,4 +1,4 @@
-"""Recordings of all formats through the one front door, and what is said about bad ones."""
+"""`open_recording` opens all formats, and refuses invalid recordings in one sentence."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def decode_all(messages):
 
 
 def check_drive(recording, events):
-    """What a DSEC sequence and the bag made from it have in common; returns the first image message."""
+    """Check what a DSEC sequence and its bag have in common; return the first image message."""
     assert (recording.event_topic, recording.event_type) == (EVENTS_TOPIC, EVENT_PACKET)
     assert (recording.image_topic, recording.image_type) == (IMAGE_TOPIC, COMPRESSED_IMAGE)
     messages = list(recording.messages())
@@ -108,7 +108,7 @@ def test_a_converted_sequence_plays_the_same(bag, events):
         assert {connection.digest[:7] for connection in reader.connections} == {"RIHS01_"}
 
 
-def test_all_files_of_one_bag_in_a_folder_play(bag):
+def test_folder_of_one_bag_plays(bag):
     file = (bag / "bag.mcap").rename(bag / "cam_1.5_0.mcap")
     shutil.copy(file, bag / "cam_1.5_1.mcap")
     (bag / "._cam_1.5_0.mcap").write_bytes(b"x")
@@ -119,7 +119,7 @@ def test_all_files_of_one_bag_in_a_folder_play(bag):
 
 
 @pytest.mark.parametrize("name", ["ride_0.mcap", "cam_1.5.mcap", "cam_2.5_0.mcap"])
-def test_files_of_several_bags_in_a_folder_are_refused(bag, name):
+def test_folder_of_several_bags_is_refused(bag, name):
     file = (bag / "bag.mcap").rename(bag / "cam_1.5_0.mcap")
     shutil.copy(file, bag / name)
     for read in (open_here, survey):
@@ -146,13 +146,13 @@ def test_folder_of_a_bags_companions_is_no_bag(sequence, name):
         find_format(sequence)
 
 
-def test_sequence_with_a_bag_in_its_folder_is_a_sequence(sequence, bag):
+def test_folder_with_a_bag_stays_a_sequence(sequence, bag):
     shutil.copy(bag / "bag.mcap", sequence)
     assert find_format(sequence).name == "a DSEC sequence"
 
 
 def test_the_message_definition_is_the_drivers():
-    # As rosbag2 recorded it beside the real driver.
+    # As rosbag2 recorded it from the real driver.
     expected = "RIHS01_d6fa176260b1f37e5a40845305315e150a0f18191241eb64f407442aa29844aa"
     assert typestore().hash_rihs01(EVENT_PACKET) == expected
 
@@ -165,7 +165,7 @@ def test_the_message_definitions_are_those_we_build():
         assert typestore().fielddefs[name] == get_types_from_msg(file.read_text(), name)[name]
 
 
-def test_a_bag_whose_file_is_a_link_to_nothing_is_told(tmp_path):
+def test_bag_with_a_broken_link_is_refused(tmp_path):
     bag = bag_of(tmp_path / "bag", ("/events", packet(0)))
     (file,) = (file for file in bag.iterdir() if file.name != "metadata.yaml")
     file.unlink()
@@ -239,7 +239,7 @@ def test_images_alone_play_with_a_remark(tmp_path):
     assert len(recording.remarks) == 1 and "images alone" in recording.remarks[0]
 
 
-def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
+def test_bag_of_many_files_plays(tmp_path):
     payload = encode_evt3(random_batch(100))
     bag = bag_of(tmp_path / "bag", (EVENTS_TOPIC, packet(5, payload=payload)))
     file = (bag / "bag.mcap").rename(bag / "bag_0.mcap")
@@ -254,7 +254,7 @@ def test_a_bag_of_more_files_than_may_be_open_plays(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
 
 
-def test_a_clock_that_is_set_back_once_costs_no_events(tmp_path):
+def test_clock_set_back_costs_no_events(tmp_path):
     t = np.tile(np.arange(0, 20_000_000, 2000), 2)
     path = saved(tmp_path, t_us=t, x=t % 346, y=t % 260, p=t % 2)
     assert survey(path)["topics"][0]["events"] == len(t)
@@ -264,7 +264,7 @@ def test_a_clock_that_is_set_back_once_costs_no_events(tmp_path):
     ("name", "code"),
     [("x.mcap.gz", "folder-packed"), ("a.mp4", "folder-of-video"), ("ride.MAT", "mat-file")],
 )
-def test_files_of_other_formats_are_named_with_a_remedy(tmp_path, name, code):
+def test_other_formats_have_a_remedy(tmp_path, name, code):
     (tmp_path / name).write_text("x")
     for path in (tmp_path, tmp_path / name):
         with refused(code):

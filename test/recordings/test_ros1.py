@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 
 
 @pytest.mark.parametrize("compression", [None, Writer.CompressionFormat.BZ2, Writer.CompressionFormat.LZ4])
-def test_a_ros1_bag_is_read_as_its_rosbag2(tmp_path, compression):
+def test_ros1_bag_equals_its_rosbag2(tmp_path, compression):
     old = write_ros1(tmp_path / "old.bag", drive(), compression)
     new = bag_of(tmp_path / "new", *drive())
     for topics in (

@@ -73,7 +73,7 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
         # Colour goes before grey.
         ([events("/dvs/ev"), images("/dvs/image", 75, "mono8"), images("/rgb")], ("/dvs/ev", "/rgb")),
         ([events("/ev"), jpegs("/grey", 75, pixels=PIXELS[..., 0]), jpegs("/rgb")], ("/ev", "/rgb")),
-        # The camera beside the events goes before another.
+        # The camera of the events goes before another.
         (
             [events("/left/events"), images("/left/image"), images("/right/image", 75)],
             ("/left/events", "/left/image"),
@@ -99,7 +99,7 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
             ([dvs("/a/ev"), images(f"/a/{name}", 75), images("/a/cam", 10)], ("/a/ev", "/a/cam"))
             for name in ("time_surface", "optical_flow/image", "event_histogram", "e2vid/image", "voxels")
         ),
-        # Words elsewhere in a name say nothing of the images.
+        # Words elsewhere in a name have no meaning for images.
         (
             [dvs("/ev"), images("/depth_cam/color/image_raw"), images("/rear/image_raw", 25, "mono8")],
             ("/ev", "/depth_cam/color/image_raw"),
@@ -118,7 +118,7 @@ def jpegs(topic, hz=25, format="jpeg", pixels=PIXELS):
         ([images("/depth", 75, "16UC1"), images("/grey", 75, "mono8"), images("/rgb")], (None, "/rgb")),
     ],
 )  # fmt: skip
-def test_the_best_pair_is_played_and_the_rest_is_told(tmp_path, streams, played):
+def test_best_pair_plays_and_rest_is_reported(tmp_path, streams, played):
     bag = bag_of(tmp_path / "bag", *(message for stream in streams for message in stream))
     recording = open_here(bag)
     assert (recording.event_topic, recording.image_topic) == played
@@ -146,7 +146,7 @@ def test_the_user_chooses_topics(tmp_path, capsys):
         assert "no topic /nowhere" in capsys.readouterr().err
 
 
-def test_a_recording_that_is_no_bag_has_no_topics_to_choose(tmp_path):
+def test_only_bags_have_topics_to_choose(tmp_path):
     file = tmp_path / "events.npz"
     np.savez(file, t_us=[1, 2], x=[1, 1], y=[1, 1], p=[0, 1])
     with refused("option-does-not-apply"):
@@ -165,7 +165,7 @@ def stored(messages):
         ("foxglove.CompressedVideo", "record them as sensor_msgs/msg/Image", "images-protobuf"),
     ],
 )
-def test_images_of_unread_types_are_named_with_a_remedy(tmp_path, kind, remedy, code):
+def test_unread_image_types_have_a_remedy(tmp_path, kind, remedy, code):
     pictures, packets = [("/cam/x", kind, SECOND, b"\0\1\0\0")], stored(events("/ev"))
     protobuf = {kind: ("protobuf", "protobuf", "")} if "." in kind else {}
     bag = mcap(tmp_path / "both.mcap", [*packets, *pictures], **protobuf)

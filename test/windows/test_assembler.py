@@ -46,7 +46,7 @@ def deliver(assembler, messages):
 
 
 def subscribed():
-    """An assembler that was there before window 0 was open."""
+    """Return an assembler that was there before window 0 was open."""
     assembler = WindowAssembler(GRID)
     deliver(assembler, [(1, "frame", -SECOND, 0), (2, "image", 0, 0), (3, "closed", 0, 1, 1)])
     return assembler
@@ -73,8 +73,8 @@ def deliveries(draw):
 
 
 @given(deliveries())
-def test_any_mixture_of_the_topics_gives_complete_windows_in_order(case):
-    """No window has an image of another loop, whatever overtakes what."""
+def test_mixed_topics_give_complete_windows_in_order(case):
+    """No window has an image of another loop in any order of arrival."""
     expected, messages = case
     assembler = WindowAssembler(GRID)
     windows = deliver(assembler, messages)
@@ -102,7 +102,7 @@ def test_lost_messages_cost_their_windows_only(case, data):
         assert window.missing == n + m - len(window.frames) - len(window.event_images) and not window.surplus
 
 
-def test_lost_frame_is_given_up_once_its_topic_has_moved_on():
+def test_assembler_drops_lost_frames():
     frames, images, closed = topics(once((2, 1), (1, 1)))
     assembler = subscribed()
     assert deliver(assembler, [frames[0], *images, closed[0]]) == []
@@ -111,13 +111,13 @@ def test_lost_frame_is_given_up_once_its_topic_has_moved_on():
     assert [w.missing for w in deliver(assembler, [closed[1]])] == [0]
 
 
-def test_lost_frame_is_given_up_in_the_end_when_its_topic_is_dead():
+def test_assembler_drops_frames_of_dead_topics():
     _, _, closed = topics(once((1, 0), *[(0, 0)] * PATIENCE))
     windows = deliver(subscribed(), closed)
     assert [w.missing for w in windows] == [1] + [0] * PATIENCE
 
 
-def test_late_images_of_an_emitted_window_stay_out_of_the_next_loop():
+def test_late_images_do_not_enter_next_loop():
     """Field case 42: a restarted captioner takes closings first, of which the recording jumps back."""
     frames, images, closed = topics(
         published([(k, 2, 1, 0) for k in range(4, 9)] + [(k, 2, 1, 1) for k in range(5)])
@@ -151,7 +151,7 @@ def test_images_left_by_a_killed_synchronizer_are_surplus():
     assert [(w.index, len(w.frames), w.missing, w.surplus) for w in windows][-1] == (8, 7, 0, 3)
 
 
-def test_publishers_clock_that_is_set_back_costs_two_windows():
+def test_clock_set_back_costs_two_windows():
     messages = published([(k, 2, 1, 0) for k in range(8)])
     set_back = [(at if i < 12 else at - 10, *one) for i, (at, *one) in enumerate(messages)]
     assembler = WindowAssembler(GRID)
@@ -193,7 +193,7 @@ def test_clear_forgets_windows_and_keeps_counts():
 
 
 @pytest.mark.parametrize("is_configured_again", [False, True])
-def test_window_from_before_the_subscription_lacks_no_images(is_configured_again):
+def test_window_before_subscription_lacks_no_images(is_configured_again):
     """Field case 35: what came while the captioner was unconfigured is not lost."""
     assembler = subscribed() if is_configured_again else WindowAssembler(GRID)
     assembler.clear()
@@ -210,7 +210,7 @@ def test_window_from_before_the_subscription_lacks_no_images(is_configured_again
     assert assembler.counts["missing"] == 1
 
 
-def test_window_of_another_grid_is_refused_and_changes_nothing():
+def test_window_of_another_grid_is_refused():
     assembler = WindowAssembler(WindowGrid(phase_ns=SECOND // 4))
     with refused("window-of-another-grid"):
         assembler.close(7 * SECOND // 2, 0, 0)

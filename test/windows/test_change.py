@@ -20,7 +20,7 @@ HOLDS = WeakKeyDictionary()
 
 
 def spotted(image=GREY, levels=60, at=(8, 8), size=4):
-    """The image with a spot."""
+    """Return the image with a spot."""
     y, x = at
     image = image.copy()
     image[y : y + size, x : x + size] -= np.uint8(levels)
@@ -29,12 +29,12 @@ def spotted(image=GREY, levels=60, at=(8, 8), size=4):
 
 def live(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2):
     """Images of a window that are let through, by number, and whether it is captioned."""
-    given = []
+    opened = []
     for i, frame in enumerate(frames):
-        given += gate.stream(index, FRAMES, frame, i)
+        opened += gate.stream(index, FRAMES, frame, i)
     for i, image in enumerate(events, 100):
-        given += gate.stream(index, EVENTS, image, i)
-    return [i for _, _, i in given], closed(gate, index, frames, events)
+        opened += gate.stream(index, EVENTS, image, i)
+    return [i for _, _, i in opened], closed(gate, index, frames, events)
 
 
 def closed(gate, index, frames=(GREY,) * 4, events=(WHITE,) * 2, **counts):
@@ -66,7 +66,7 @@ def test_gate_measures_by_complete_windows_only(frames, counts):
     assert not closed(gate, 3, (GREY,) * 3)
 
 
-def test_always_lets_everything_through_and_asked_nothing():
+def test_gate_follows_the_setting_when():
     assert live(ChangeGate(), 0) == live(ChangeGate(), 7) == ([0, 1, 2, 3, 100, 101], True)
     assert live(ChangeGate(CaptionerSettings(when="asked")), 0) == ([], False)
 
@@ -83,7 +83,7 @@ def test_always_lets_everything_through_and_asked_nothing():
         ((GREY,) * 4, (WHITE, spotted(WHITE, 255)), [0, 1, 2, 3, 100, 101]),
     ],
 )
-def test_a_window_is_let_through_from_the_image_that_shows_something_else(frames, events, let_through):
+def test_gate_opens_at_the_first_changed_image(frames, events, let_through):
     gate = changed()
     assert live(gate, 1, frames, events) == (let_through, bool(let_through))
     # Where it was captioned, it is what later ones are compared with.
@@ -97,19 +97,21 @@ def test_what_leaves_is_a_change_as_what_comes():
     assert not live(gate, 2)[1]
 
 
-def test_slow_change_adds_up_against_the_window_captioned_last():
+def test_gate_adds_up_slow_changes():
     gate = changed()
     passed = [live(gate, i, (GREY + np.uint8(5 * i),) * 4)[1] for i in range(1, 10)]
     assert passed == [False, False, False, True, False, False, False, False, True]
 
 
-def test_a_still_window_is_captioned_after_the_longest_time_and_where_time_jumps_back():
+def test_gate_captions_still_windows_again():
+    """A still window is captioned after `changed_max_s`, and after a jump back of time."""
     gate = changed(max_s=3.0)
     assert [live(gate, i)[1] for i in (1, 2, 3, 4)] == [False, False, True, False]
     assert live(gate, -5) == ([0, 1, 2, 3, 100, 101], True)
 
 
-def test_the_next_window_is_captioned_where_the_last_has_no_caption_that_holds():
+def test_gate_needs_a_valid_last_caption():
+    """Without a valid caption of the last window, the next one is captioned."""
     gate = changed()
     HOLDS[gate] = None
     assert live(gate, 1) == ([], True) and live(gate, 2) == ([], False)
@@ -117,7 +119,8 @@ def test_the_next_window_is_captioned_where_the_last_has_no_caption_that_holds()
     assert live(gate, 3)[1] and not live(gate, 4)[1]
 
 
-def test_a_window_without_images_is_what_the_next_is_compared_with_though_that_has_begun():
+def test_gate_compares_with_a_window_without_images():
+    """A window without images is the reference of the next one, even if that has begun."""
     gate = changed()
     gate.stream(2, FRAMES, GREY, 0)
     assert closed(gate, 1, (), ()) and closed(gate, 2) and not closed(gate, 3)
@@ -132,12 +135,12 @@ def test_windows_of_before_a_jump_back_are_forgotten():
 
 
 @pytest.mark.parametrize("frames", [(), (GREY[:16, :16],) * 4])
-def test_other_kinds_or_shapes_of_images_are_a_change(frames):
+def test_gate_opens_for_other_image_shapes(frames):
     gate = changed()
     assert live(gate, 1, frames)[1] and live(gate, 2)[1]
 
 
-def test_windows_that_never_were_streamed_are_judged_by_their_images():
+def test_gate_judges_unstreamed_windows():
     gate = changed()
     assert not closed(gate, 1) and closed(gate, 2, (spotted(),) * 4)
 

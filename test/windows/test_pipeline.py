@@ -82,7 +82,7 @@ def test_a_recording_gives_what_the_live_messages_give():
     assert (closed.end_ns, closed.frames, closed.event_images, closed.events) == (6 * SECOND, 8, 5, 1000)
 
 
-def test_windows_end_where_they_are_asked_to_in_the_second():
+def test_window_phase_moves_the_ends():
     closed = closings(recorded(Pipeline(replace(SETTINGS, window_phase_s=0.5)), drive()))
     assert [(one.end_ns, one.frames, one.events) for one in closed] == [(5500 * MS, 4, 500)]
 
@@ -134,9 +134,9 @@ def test_sizes_that_cannot_be_drawn_cost_no_window():
     ]
 
 
-def test_each_message_s_stamp_is_told_with_its_stream_and_losses_are_counted():
-    told = []
-    pipeline = Pipeline(SETTINGS, lambda stream, stamp_ns: told.append((stream, stamp_ns // MS)))
+def test_pipeline_reports_stamps_and_counts_losses():
+    reported = []
+    pipeline = Pipeline(SETTINGS, lambda stream, stamp_ns: reported.append((stream, stamp_ns // MS)))
     recorded(pipeline, [frame(5000), events(5000), events(5300)])
-    assert told == [(FRAMES, 5000), (EVENTS, 5000), (EVENTS, 5300)]
+    assert reported == [(FRAMES, 5000), (EVENTS, 5000), (EVENTS, 5300)]
     assert pipeline.counts == {"unusable_messages": 0, "missing_packets": 2}

@@ -38,7 +38,7 @@ CUTS = st.lists(st.integers(0, 60), max_size=6)
 
 
 @given(TIMES, CUTS, st.integers(1, 7))
-def test_equal_times_hold_their_events_in_order_of_arrival(times, cuts, k):
+def test_slices_keep_the_order_of_arrival(times, cuts, k):
     slices, batch = TimeSlices(0, END_NS, k), batch_of(times)
     for part in in_parts(batch, cuts):
         slices.add(part, *span(part))
@@ -84,7 +84,7 @@ def test_rendering_equals_the_loop_of_eventgpt(batch):
 
 
 @given(st.integers(0, 2**62), st.integers(1, 64), st.just(0) | st.integers(0, SECOND - 1))
-def test_a_stamp_lies_in_its_window_and_slot(stamp_ns, slots, phase_ns):
+def test_stamp_lies_in_its_slot(stamp_ns, slots, phase_ns):
     grid = WindowGrid(slots=slots, phase_ns=phase_ns)
     index = grid.index(stamp_ns)
     assert index >= 0

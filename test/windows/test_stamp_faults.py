@@ -1,4 +1,4 @@
-"""Clocks that are wrong, set or jump, on live streams: what is kept, and which sentence names the cause."""
+"""Wrong, set and jumping clocks of live streams: the kept data, and the sentence that names the cause."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ steady = constant(0)
 
 
 def set_by(*steps):
-    """Steps of (time, seconds)."""
+    """Return steps of (time, seconds)."""
     return lambda at_s: sum(by_s for since_s, by_s in steps if at_s >= since_s)
 
 
@@ -173,12 +173,12 @@ STEPS_S = [0.4, -0.4, 0.7, -0.7, -0.9, 1.0, 5.0, -5.0, -3600.0, 56 * YEAR_S]
 
 @pytest.mark.parametrize("camera_hz", [20, 7])
 @pytest.mark.parametrize("by_s", STEPS_S)
-def test_a_clock_that_was_set_costs_its_window(by_s, camera_hz):
+def test_set_clock_costs_its_window(by_s, camera_hz):
     step = set_by((3.55, by_s))
     live = Live(step, step, camera_hz)
     assert live.pipeline.counts["clock_steps"] == 1
-    told = f"the clock was set by {amount(by_s * 1e9)}: "
-    assert all(sentence.startswith(told) for sentence in live.sentences.values()), live.sentences
+    sentence_begin = f"the clock was set by {amount(by_s * 1e9)}: "
+    assert all(sentence.startswith(sentence_begin) for sentence in live.sentences.values()), live.sentences
     # The first window, that of the step in the old and in the new time, and the last are not complete.
     assert len(live.with_both) >= SECONDS - 4
 
@@ -206,24 +206,24 @@ def test_both_streams_of_dvs_may_jump(by_s):
 
 @pytest.mark.parametrize("by_s", [1.0, -1.5, 4.4, -4.4, 40.0, "two cameras"])
 @pytest.mark.parametrize("is_dvs", [False, True], ids=["packets", "dvs"])
-def test_images_that_jump_to_and_fro_leave_the_events(by_s, is_dvs):
+def test_jumping_images_leave_the_events(by_s, is_dvs):
     """Of two cameras on one topic, one on a host whose clock is 5 s ahead sends every second image."""
     jumps = to_and_fro(by_s) if by_s != "two cameras" else lambda at_s: 5.0 * (round(at_s * 20) % 2)
     live, by_s = Live(steady, jumps, is_dvs=is_dvs), 5.0 if by_s == "two cameras" else by_s
     assert live.sentences.keys() == {"stray_frames"}
-    told = live.sentences["stray_frames"]
-    assert told.startswith(f"the images' stamps jump by {by_s:.1f} s and the events' do not: ")
+    sentence_begin = live.sentences["stray_frames"]
+    assert sentence_begin.startswith(f"the images' stamps jump by {by_s:.1f} s and the events' do not: ")
     assert len(live.with_events) >= SECONDS - 2
 
 
 @pytest.mark.parametrize("by_s", [1.0, -1.5, 4.4])
 @pytest.mark.parametrize("is_dvs", [False, True], ids=["packets", "dvs"])
-def test_events_that_jump_to_and_fro_leave_the_images(by_s, is_dvs):
+def test_jumping_events_leave_the_images(by_s, is_dvs):
     live = Live(to_and_fro(by_s), steady, is_dvs=is_dvs)
     counter = "stray_events" if is_dvs else "late_packets"
-    told = f"the events' stamps jump by {by_s:.1f} s and the images' do not: "
-    assert live.sentences[counter].startswith(told) and live.sentences.keys() == {counter}
-    # The sensor's clock says where packets belong.
+    sentence_begin = f"the events' stamps jump by {by_s:.1f} s and the images' do not: "
+    assert live.sentences[counter].startswith(sentence_begin) and live.sentences.keys() == {counter}
+    # The sensor's clock assigns the packets.
     assert len(live.with_both if not is_dvs else [one for one in live.windows if one.frames == 8]) >= 6
 
 
@@ -243,7 +243,7 @@ def test_offsets_have_guesses(offset_s, guess):
 
 
 @pytest.mark.parametrize("is_late", [lambda is_image: is_image, lambda is_image: not is_image])
-def test_messages_that_were_held_up_are_late_and_no_jump(is_late):
+def test_delayed_messages_are_late_and_no_jump(is_late):
     def arrives(at_s, is_image):
         return max(at_s, 5.0) if is_late(is_image) and 3.0 < at_s < 5.0 else at_s
 
@@ -253,7 +253,7 @@ def test_messages_that_were_held_up_are_late_and_no_jump(is_late):
     assert not live.pipeline.counts.get("backward_jumps")
 
 
-def test_backlog_of_a_process_that_stood_still_is_taken():
+def test_backlog_after_a_pause_is_used():
     """The middleware keeps the newest ten images, and gives them first."""
 
     def arrives(at_s, is_image):

@@ -43,7 +43,7 @@ def feed(synchronizer, items):
 
 
 def contents(updates):
-    """What a subscriber sees, window by window: closed ends, counts, and the images' stamps and bytes."""
+    """Return the output by window: ends, counts, and the images' stamps and bytes."""
     windows = {update.end_ns: [update, [], []] for update in closed(updates)}
     for update in updates:
         if isinstance(update, FrameReady):
@@ -61,12 +61,12 @@ def closed(updates):
 
 
 def ends(updates):
-    """The ends in s of the closed windows."""
+    """Return the ends in s of the closed windows."""
     return [update.end_ns // SECOND for update in closed(updates)]
 
 
 def captured(updates):
-    """The closed windows that have any data: (end in s, frames, events)."""
+    """Return the closed windows that have any data: (end in s, frames, events)."""
     found = [(one.end_ns // SECOND, one.frames, one.events) for one in closed(updates)]
     return [(end, frames, events) for end, frames, events in found if frames or events]
 
@@ -97,7 +97,7 @@ def streams(draw):
 
 
 def arrival(items, delays):
-    """The items as they arrive; delays never reorder a stream in itself."""
+    """Return the items as they arrive; delays never reorder a stream in itself."""
     latest = {EVENTS: 0, FRAMES: 0}
     order = []
     for (kind, ms, data), delay in zip(items, delays, strict=True):
@@ -116,7 +116,7 @@ def test_any_interleaving_gives_the_same_windows(case):
 
 
 @given(streams())
-def test_every_window_closes_once_in_order_with_its_counts(case):
+def test_windows_close_once_in_order(case):
     items, delays = case
     updates = feed(Synchronizer(GRID), arrival(items, delays) + heartbeats(4009))
     stamps = [ms for _, ms, _ in items]
@@ -137,7 +137,7 @@ def test_every_window_closes_once_in_order_with_its_counts(case):
         st.tuples(st.sampled_from([EVENTS, FRAMES, "silence"]), st.integers(-20_000, 20_000)), max_size=40
     )
 )
-def test_any_stamps_at_all_close_windows_in_order_and_lose_no_event(messages):
+def test_random_stamps_close_windows_in_order(messages):
     """However the stamps jump, the closed windows have no more gaps than there were restarts."""
     synchronizer = Synchronizer(GRID)
     items = [message(kind, 30_000 + ms) for kind, ms in messages]
@@ -152,7 +152,8 @@ def test_any_stamps_at_all_close_windows_in_order_and_lose_no_event(messages):
     assert kinds.count(EVENTS) <= found <= kinds.count(EVENTS) + kinds.count("silence")
 
 
-def test_slices_of_equal_time_are_rendered_as_soon_as_the_events_have_passed_them():
+def test_slices_are_rendered_once_events_passed():
+    """Slices have equal times."""
     synchronizer = Synchronizer(GRID, images=5)
     before = list(synchronizer.add_events(batch(10, 150, 199)))
     assert before == []
@@ -171,7 +172,8 @@ def test_slices_of_equal_time_are_rendered_as_soon_as_the_events_have_passed_the
     assert rest[3] == WindowClosed(SECOND, 0, 5, 9, late_events=1, covered_ms=395)
 
 
-def test_a_silent_start_is_white_and_a_silent_window_has_no_image():
+def test_silent_start_is_white():
+    """A silent window has no image."""
     synchronizer = Synchronizer(GRID, images=5)
     updates = feed(synchronizer, [("advance", (EVENTS, 500 * MS)), (EVENTS, batch(550)), *heartbeats(1500)])
     images = [update for update in updates if isinstance(update, EventImageReady)]
@@ -179,7 +181,8 @@ def test_a_silent_start_is_white_and_a_silent_window_has_no_image():
     assert [one.event_images for one in closed(updates)] == [5, 0]
 
 
-def test_the_first_frame_of_a_slot_is_chosen_and_the_others_are_never_decoded():
+def test_synchronizer_decodes_first_frame_of_slot():
+    """It never decodes the other frames of a slot."""
     synchronizer = Synchronizer(GRID)
     decoded = []
 
@@ -191,7 +194,7 @@ def test_the_first_frame_of_a_slot_is_chosen_and_the_others_are_never_decoded():
     assert [u.stamp_ns // MS for u in updates] == decoded
 
 
-def test_one_stream_alone_closes_its_windows_a_little_later():
+def test_single_stream_closes_windows_later():
     synchronizer = Synchronizer(GRID)
     assert not any(isinstance(u, WindowClosed) for u in feed(synchronizer, [(EVENTS, batch(100, 1199))]))
     assert feed(synchronizer, [(EVENTS, batch(1200))])[-1] == WindowClosed(SECOND, 0, 5, 1, covered_ms=900)
@@ -202,13 +205,14 @@ def test_event_images_do_not_wait_for_the_frames():
     assert [type(u) for u in updates] == [FrameReady] + [EventImageReady] * 5
 
 
-def test_late_data_is_left_out_and_each_closing_tells_it():
+def test_closing_counts_late_data():
+    """Late data are in no window."""
     late = [(EVENTS, batch(900, 950, 1301)), (FRAMES, (700 * MS, frame())), (FRAMES, (800 * MS, frame()))]
     synchronizer = Synchronizer(GRID)
     first = [(EVENTS, batch(500)), (EVENTS, batch(1300))]
     updates = feed(synchronizer, [*first, *late, (EVENTS, batch(2300)), *heartbeats(2300)])
-    told = [(one.end_ns // SECOND, one.late_events, one.late_frames) for one in closed(updates)]
-    assert told == [(1, 0, 0), (2, 2, 2), (3, 0, 0)]
+    counts = [(one.end_ns // SECOND, one.late_events, one.late_frames) for one in closed(updates)]
+    assert counts == [(1, 0, 0), (2, 2, 2), (3, 0, 0)]
     assert synchronizer.counts == {"late_frames": 2, "late_events": 2}
 
 
@@ -231,7 +235,7 @@ ANOTHER_ERA = [(FRAMES, 10**12), *((EVENTS, ms) for ms in range(100, 2000, 100))
         (ANOTHER_ERA, [(10**9 + 1, 1, 0), (1, 0, 9), (2, 0, 10)], "backward"),
     ],
 )
-def test_a_jump_closes_what_was_open_and_starts_anew(items, windows, jump):
+def test_jump_closes_windows_and_starts_anew(items, windows, jump):
     synchronizer = Synchronizer(GRID)
     updates = feed(synchronizer, [*messages(*items), *heartbeats(items[-1][1])])
     assert captured(updates) == windows and len(closed(updates)) == len(windows)
@@ -240,7 +244,8 @@ def test_a_jump_closes_what_was_open_and_starts_anew(items, windows, jump):
 
 @pytest.mark.parametrize("stray_ms", [0, 105_000, 10**12])
 @pytest.mark.parametrize("stream", [EVENTS, FRAMES, "silence"])
-def test_one_stray_stamp_closes_no_window_and_loses_nothing_else(stream, stray_ms):
+def test_stray_stamp_closes_no_window(stream, stray_ms):
+    """No other data are lost."""
     items = messages(*((kind, ms) for ms in range(100_000, 103_000, 50) for kind in (EVENTS, FRAMES)))
     punctual = feed(Synchronizer(GRID), items + heartbeats(102_999))
     synchronizer = Synchronizer(GRID)
@@ -259,7 +264,8 @@ def test_a_packet_with_distant_times_is_refused(later_ns):
     assert closed(feed(synchronizer, heartbeats(100)))[-1].events == 1
 
 
-def test_lost_packets_count_in_the_window_before_whose_events_they_are_missing():
+def test_lost_packets_count_in_their_window():
+    """Packets are lost before the events of that window."""
     synchronizer, updates = Synchronizer(GRID), []
     for ms, lost in ((500, 0), (510, 7), (1900, 2), (2400, 3), (50_100, 5)):
         updates += synchronizer.add_events(batch(ms), lost_packets=lost)
@@ -282,7 +288,9 @@ def test_a_change_of_size_starts_anew(stream):
     assert synchronizer.counts == {f"{stream}_of_another_size": 1}
 
 
-def test_a_frame_that_cannot_be_decoded_takes_no_slot_and_opens_no_window():
+def test_invalid_frame_uses_no_slot():
+    """It opens no window, either."""
+
     def broken():
         raise InputError("broken")
 
@@ -297,7 +305,7 @@ def test_a_frame_that_cannot_be_decoded_takes_no_slot_and_opens_no_window():
     assert feed(synchronizer, [(FRAMES, ((10**12 + 2510) * MS, frame()))]) != []
 
 
-def test_windows_tell_how_much_of_them_was_recorded():
+def test_windows_report_their_covered_time():
     items = [(EVENTS, batch(700, 900)), (FRAMES, (950 * MS, frame()))]
     items += [(EVENTS, batch(1100, 1150)), (FRAMES, (1400 * MS, frame())), (EVENTS, batch(2050, 2260))]
     synchronizer = Synchronizer(GRID)
@@ -316,7 +324,8 @@ SPANS = [(102_000, 105_000), (105_000, 120_500)]
 @pytest.mark.parametrize("times", [1, 2, 40])
 @pytest.mark.parametrize("odd_ms", [0, 50_000, 112_000, 3_700_000, 2**31 * 1000])
 @pytest.mark.parametrize("kind", ["silence", EVENTS, FRAMES])
-def test_odd_stamps_of_a_stream_that_is_gone_do_not_stop_the_other(kind, odd_ms, times):
+def test_odd_stamps_do_not_stop_other_stream(kind, odd_ms, times):
+    """The stream with odd stamps has ended."""
     both = messages(*((one, ms) for ms in range(100_000, 102_000, 100) for one in (EVENTS, FRAMES)))
     other = EVENTS if kind == FRAMES else FRAMES
     before, after = ([message(other, ms) for ms in range(*span, 100)] for span in SPANS)
@@ -328,7 +337,7 @@ def test_odd_stamps_of_a_stream_that_is_gone_do_not_stop_the_other(kind, odd_ms,
 
 
 @pytest.mark.parametrize("stream", [EVENTS, FRAMES])
-def test_a_short_recording_begins_again_with_a_sign_of_silence(stream):
+def test_silence_restarts_a_short_recording(stream):
     once = [message(stream, ms) for ms in range(5_000, 5_800, 100)] + [message("silence", 6_250)]
     updates = feed(Synchronizer(GRID), [*once, message("silence", 5_000), *once])
     first, again = closed(updates)
@@ -336,7 +345,7 @@ def test_a_short_recording_begins_again_with_a_sign_of_silence(stream):
 
 
 @pytest.mark.parametrize("stream", [EVENTS, FRAMES])
-def test_a_stream_whose_clock_was_set_ahead_waits_for_the_other(stream):
+def test_stream_set_ahead_waits_for_other(stream):
     other = FRAMES if stream == EVENTS else EVENTS
     before = [message(one, ms) for ms in range(5_000, 7_000, 100) for one in (EVENTS, FRAMES)]
     after = [

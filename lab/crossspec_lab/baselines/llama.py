@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from crossspec_lab.baselines.written import LIMIT, Written
+from crossspec_lab.baselines.one_shot import LIMIT, Written
 from crossspec_ros.models.base import TEXT_ROOM, Chunk
 from crossspec_ros.models.gguf_file import convert_model, is_llama
 from crossspec_ros.models.pair import ModelPair

@@ -8,8 +8,7 @@ from functools import partial
 
 import torch
 
-from crossspec_lab.baselines.one_shot import OneShot, Tokens
-from crossspec_lab.baselines.written import LIMIT, Written
+from crossspec_lab.baselines.one_shot import LIMIT, OneShot, Tokens, Written
 from crossspec_ros.engine.accept import greedy_path
 from crossspec_ros.engine.tree import ROOT, DraftTree
 from crossspec_ros.telemetry.trace import Trace

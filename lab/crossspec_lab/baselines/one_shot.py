@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.drafting.draft_model import DraftModel
@@ -27,6 +26,23 @@ Guess = Callable[[Tokens], DraftTree]
 Accept = Callable[[DraftTree, Any], tuple[Tokens, int]]
 """Returns the accepted nodes of a tree and the token behind them, from the logits of a pass."""
 _OPTIONS = Options("")
+LIMIT = 64
+"""Highest number of tokens of a caption."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A caption's token ids with the end of sequence, and the number of tokens from each pass of the target.
+
+    The latter is empty for decoders that do not report passes.
+    """
+
+    tokens: tuple[int, ...]
+    accept_lengths: tuple[int, ...] = ()
+
+
+Baseline = Callable[[Window, str, Trace], Written]
+"""Captions a closed window; its stages become spans of the trace, its first token a mark."""
 
 
 class GuessedAnswer:
@@ -139,16 +155,16 @@ class BesideDraft(OneShot):
         super().close()
 
 
-class Whole:
-    """A decoder of crossspec_ros that gets all frames with the question: it does nothing before."""
+class Waiting:
+    """A decoder of crossspec_ros that gets all frames with the question, and does nothing before."""
 
     def __init__(self, decoder: PrefillHiddenDecoder, options: Options = _OPTIONS) -> None:
-        self._decoder, self._options = decoder, options
+        self.decoder, self.options = decoder, options
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        caption = self._decoder.caption(window, replace(self._options, question=question), trace)
+        caption = self.decoder.caption(window, replace(self.options, question=question), trace)
         return Written(caption.token_ids, caption.accept_lengths)
 
     def close(self) -> None:
         """End the threads of draft and engine."""
-        self._decoder.close()
+        self.decoder.close()

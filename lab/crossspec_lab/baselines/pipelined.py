@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import wait
 
-from crossspec_lab.baselines.one_shot import BesideDraft, Tokens
+from crossspec_lab.baselines.one_shot import LIMIT, BesideDraft, Tokens, Written
 from crossspec_lab.baselines.speculative import ContinuingDraft, event_chain, shared_ids
-from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace

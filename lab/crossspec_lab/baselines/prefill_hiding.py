@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from crossspec_lab.baselines.one_shot import BesideDraft, Tokens
+from crossspec_lab.baselines.one_shot import LIMIT, BesideDraft, Tokens, Written
 from crossspec_lab.baselines.speculative import event_chain
-from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
@@ -16,19 +15,19 @@ from crossspec_ros.windows.window import Window
 class PublishedPrefillHiding(BesideDraft):
     """Draft during the target's one-shot prefill, verify that draft as a chain, then go on alone.
 
-    The draft ends once it was verified, because it would only slow the target down. Without `beside` the
-    target waits for the complete draft.
+    The draft ends once it was verified, because it would only slow the target down. If not
+    `is_parallel`, the target waits for the complete draft.
     """
 
-    def __init__(self, pair: ModelPair, beside: bool = True) -> None:
+    def __init__(self, pair: ModelPair, is_parallel: bool = True) -> None:
         super().__init__(pair)
-        self._beside = beside
+        self._is_parallel = is_parallel
         self.drafts.warm_up()
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         draft, is_used = self.drafts.draft(window.event_images, question, LIMIT), threading.Event()
         running = self.drafts.submit(draft.run, trace, is_used.is_set)
-        if not self._beside:
+        if not self._is_parallel:
             running.result()
 
         def guess(tokens: Tokens) -> DraftTree:

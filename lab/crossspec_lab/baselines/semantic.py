@@ -1,7 +1,8 @@
-"""Typical acceptance: a draft token is accepted where the target finds it likely enough."""
+"""Typical acceptance: the target accepts draft tokens that are likely enough."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import takewhile
 
 import torch
@@ -20,22 +21,17 @@ class Semantic(FixedGamma):
 
     def __init__(self, pair: ModelPair, epsilon: float = 0.09, delta: float = 0.3) -> None:
         super().__init__(pair)
-        self.accept = TypicalAcceptance(epsilon, delta)
+        self.accept = partial(accept_typical, epsilon, delta)
 
 
-class TypicalAcceptance:
-    """Accept a token with a probability above min(epsilon, delta * exp(-H)) at the target.
+def accept_typical(epsilon: float, delta: float, tree: DraftTree, logits: torch.Tensor) -> tuple[Tokens, int]:
+    """Return the accepted nodes of a chain and the bonus token, from (1 + nodes, vocabulary) logits.
 
-    H is the entropy of the target's distribution there in nats. The bonus token is the likeliest.
+    A token is accepted with a probability above min(epsilon, delta * exp(-H)) at the target, where H is the
+    entropy of the target's distribution in nats. The bonus token is the likeliest.
     """
-
-    def __init__(self, epsilon: float, delta: float) -> None:
-        self._epsilon, self._delta = epsilon, delta
-
-    def __call__(self, tree: DraftTree, logits: torch.Tensor) -> tuple[Tokens, int]:
-        """Return the accepted nodes of a chain and the bonus token, from (1 + nodes, vocabulary) logits."""
-        probs = logits.float().softmax(-1)
-        bounds = (self._delta * torch.exp(-torch.special.entr(probs).sum(-1))).clamp(max=self._epsilon)
-        is_typical = (probs[range(len(tree)), list(tree.token_ids)] > bounds[:-1]).tolist()
-        path = tuple(takewhile(lambda node: is_typical[node], range(len(tree))))
-        return path, int(logits[len(path)].argmax())
+    probs = logits.float().softmax(-1)
+    bounds = (delta * torch.exp(-torch.special.entr(probs).sum(-1))).clamp(max=epsilon)
+    is_typical = (probs[range(len(tree)), list(tree.token_ids)] > bounds[:-1]).tolist()
+    path = tuple(takewhile(lambda node: is_typical[node], range(len(tree))))
+    return path, int(logits[len(path)].argmax())

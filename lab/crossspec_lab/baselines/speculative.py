@@ -25,7 +25,7 @@ def shared_ids(pair: ModelPair) -> int:
 
 @lru_cache(2)
 def _shared_ids(own: Tokenizer, other: Tokenizer) -> int:
-    """Cached, because decoders need it for each window, and a vocabulary takes milliseconds."""
+    """Cache the number, because decoders need it for each window and a vocabulary takes milliseconds."""
     size = min(own.get_vocab_size(), other.get_vocab_size())
     return next((i for i in range(size) if own.id_to_token(i) != other.id_to_token(i)), size)
 

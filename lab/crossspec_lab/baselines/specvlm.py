@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crossspec_lab.baselines.compression import ElasticCompressor
-from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.one_shot import Waiting
 from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.draft_layer import DraftLayer, default_layer, make_layer
 from crossspec_lab.heads.head import Pairs, Sizes
-from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.models.pair import ModelPair
 
 NODES = 32
@@ -73,10 +72,8 @@ class SpecVLMHead(DraftLayer):
         return self.read_out(made)
 
 
-class SpecVLM(Whole):
+class SpecVLM(Waiting):
     """The target gets all frames with the question; from the second pass on `head` drafts a tree each."""
 
     def __init__(self, pair: ModelPair, head: SpecVLMHead) -> None:
-        decoder = head_decoder(pair, [head], names=())
-        decoder.policy = Policy([head], None, Limits(max_nodes=NODES))
-        super().__init__(decoder)
+        super().__init__(head_decoder(pair, [head], names=(), max_nodes=NODES))

@@ -6,9 +6,8 @@ import math
 from collections import defaultdict
 from functools import partial
 
-from crossspec_lab.baselines.one_shot import Guess, OneShot
+from crossspec_lab.baselines.one_shot import Guess, OneShot, Written
 from crossspec_lab.baselines.suffix_array import SuffixArray, Tokens
-from crossspec_lab.baselines.written import Written
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace

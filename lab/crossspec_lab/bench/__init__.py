@@ -1,1 +1,1 @@
-"""Measurements of ours beside others."""
+"""Measurements of our decoder and of others."""

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from crossspec_lab.baselines.one_shot import Whole
-from crossspec_lab.baselines.written import Written
+from crossspec_lab.baselines.one_shot import Waiting, Written
 from crossspec_lab.bench.live import stream
-from crossspec_lab.heads.decoder import head_decoder
-from crossspec_lab.heads.head import Head
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
-from crossspec_ros.drafting.policy import Limits, Policy
-from crossspec_ros.drafting.proposer import Context, make_proposers
+from crossspec_ros.drafting.policy import Policy
+from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.tree import DraftTree
-from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.settings import EVENT_DRAFT, MEMORY, PROPOSERS, REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -50,34 +43,13 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "ours, nothing drafted for the first pass": {"kind": Unfused},
     READ_AHEAD: {"names": ()},
 }
-"""What each decoder of ours lacks, as arguments of `ablated`; the rehearsal alone lacks both drafts."""
+"""What each decoder of ours lacks, as arguments of `head_decoder`; the rehearsal alone lacks both drafts."""
 
 
-def ablated(
-    pair: ModelPair,
-    heads: Sequence[Head] = (),
-    names: Sequence[str] = (REHEARSAL, *PROPOSERS),
-    kind: type[Policy] = Policy,
-    counted: bool = False,
-) -> PrefillHiddenDecoder:
-    """Return our decoder with the proposers of these names, the heads and a policy of this kind.
-
-    If `counted`, trees are as large as they may be, whatever that costs, so that what is accepted does not
-    depend on the machine.
-    """
-    # Where it does not draft, it must not take the processor either, nor tell the memory anything.
-    if EVENT_DRAFT not in names:
-        pair = replace(pair, draft=None, translation=None)
-    decoder = head_decoder(pair, heads, names)
-    cost, limits = (None, Limits(max_nodes=NODES)) if counted else (decoder.policy.cost, Limits())
-    decoder.policy = kind((*make_proposers(names), *heads), cost, limits)
-    return decoder
-
-
-class Streamed(Whole):
+class Streamed(Waiting):
     """Our decoder with all of a window read and drafted before its answer begins, so that nothing depends on
     time."""
 
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
-        stream(self._decoder, window, Options(question))
+        stream(self.decoder, window, Options(question))
         return super().__call__(window, question, trace)

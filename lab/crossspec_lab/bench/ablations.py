@@ -1,37 +1,34 @@
-"""What each idea of ours adds in tokens a pass, and how long to draft, where nothing depends on time."""
+"""Tokens a pass with and without each idea of ours, and by draft length, independent of time."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from crossspec_lab.bench import statistics
-from crossspec_lab.bench.ablated import HEADS, NODES, OURS, WITHOUT, Streamed, ablated
+from crossspec_lab.bench.ablated import HEADS, NODES, OURS, WITHOUT, Streamed
 from crossspec_lab.bench.columns import EQUAL, TOKENS, WALL, cells, rows
 from crossspec_lab.bench.decoders import GAMMAS, makers
-from crossspec_lab.bench.plots import bare
 from crossspec_lab.bench.records import Log
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting, compare
+from crossspec_lab.bench.setting import Bench, Part, Setting, compare
 from crossspec_lab.bench.statistics import Interval
 from crossspec_lab.bench.tables import Cell, Table
+from crossspec_lab.heads.decoder import head_decoder
 
 IDEAS, LENGTHS = "ideas", "draft lengths"
 
 
 def _streamed(setting: Setting, **lacks: Any) -> Streamed:
-    return Streamed(ablated(setting.pair, counted=True, **lacks))
+    return Streamed(head_decoder(setting.pair, max_nodes=NODES, **lacks))
 
 
-def _ideas(setting: Setting, log: Log) -> None:
+def _ideas(setting: Setting) -> list[Part]:
     variants: dict[str, dict[str, Any]] = {OURS: {}, **WITHOUT}
     if setting.models.heads:
         variants[HEADS] = {"heads": setting.models.heads}
-    compare(
-        setting, log, IDEAS, {name: partial(_streamed, setting, **lacks) for name, lacks in variants.items()}
-    )
+    made = {name: partial(_streamed, setting, **lacks) for name, lacks in variants.items()}
+    return [compare(setting, IDEAS, made)]
 
 
 def _ideas_result(setting: Setting, log: Log) -> Result:
@@ -42,8 +39,8 @@ def _ideas_result(setting: Setting, log: Log) -> Result:
     return Result(tables=[Table(title, rows(log, IDEAS, [TOKENS, EQUAL], OURS), "decoder")])
 
 
-def _lengths(setting: Setting, log: Log) -> None:
-    compare(setting, log, LENGTHS, makers(setting.models, GAMMAS.values()))
+def _lengths(setting: Setting) -> list[Part]:
+    return [compare(setting, LENGTHS, makers(setting.models, GAMMAS.values()))]
 
 
 def _lengths_result(setting: Setting, log: Log) -> Result:
@@ -62,21 +59,8 @@ def _lengths_result(setting: Setting, log: Log) -> Result:
         f"standard speculative decoding, {len(setting.windows)} windows; without the last pass of a caption"
     )
     found.tables.append(Table(title, shown, "tokens drafted a round"))
-    found.plots["lengths"] = _draw(shares)
     return found
 
 
-def _draw(shares: dict[int, Interval]) -> Figure:
-    figure = Figure(figsize=(5, 3.6), layout="constrained")
-    axes = figure.subplots()
-    axes.plot([*shares], [share.value for share in shares.values()], marker="o", label="measured")
-    predicted = {4: 85, 8: 72, 12: 65, 16: 55, 24: 40}
-    axes.plot(list(predicted), list(predicted.values()), "k:", label="predicted")
-    axes.set(xlabel="tokens drafted a round", ylabel="accepted, %")
-    axes.legend(fontsize=8)
-    bare(axes)
-    return figure
-
-
-ABLATIONS = Bench("What each idea adds", _ideas, _ideas_result, published=24)
-DRAFT_LENGTHS = Bench("How long to draft", _lengths, _lengths_result, published=24)
+ABLATIONS = Bench("Tokens a pass without each idea", _ideas, _ideas_result)
+DRAFT_LENGTHS = Bench("Draft length", _lengths, _lengths_result)

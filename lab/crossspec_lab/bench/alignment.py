@@ -1,13 +1,13 @@
-"""How many of the draft's tokens the target would take, by how well both are aligned.
+"""Share of the draft's tokens that the target would accept, by the alignment of both models.
 
-Heads of the same kind learn on the same windows, from a linear probe to distillation, and the published
-adapters beside them. Acceptance is the share of tokens that are the target's own, given its tokens before.
+Heads learn on the same windows: a linear probe, an MLP, contrastive learning, distillation, and the published
+adapters. A token counts as accepted if it is the target's own after the target's tokens before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting
+from crossspec_lab.bench.setting import Bench, Part, Setting
 from crossspec_lab.bench.tables import Cell, Table
 from crossspec_lab.heads.adapter import Adapter, published_adapters
 from crossspec_lab.heads.head import Pairs, Sizes, TargetReader, scaled
@@ -25,24 +25,23 @@ from crossspec_lab.heads.head import Pairs, Sizes, TargetReader, scaled
 CONDITION = "held out"
 NONE, SPECVLM = "none", "SpecVLM"
 _OF_DRAFT = ("L1", "L2", "L3", "L4")
-"""Adapters that see nothing of the target."""
+"""Adapters that do not read the target's states."""
 _TEMPERATURE = 0.1
 _BATCH = 16
 
 
 class Contrastive(Adapter):
-    """An MLP that learns to tell the target's state at a token from those at others (InfoNCE, van den Oord et
-    al., 2018); the target's head reads it out."""
+    """An MLP that learns to distinguish the target's state at a token from others (InfoNCE).
+
+    The method is that of van den Oord et al., 2018. The target's head reads tokens from the states.
+    """
 
     def loss(self, pairs: Pairs) -> Tensor:
-        told, seen = self.predicted(pairs), pairs.is_token
-        mine = F.normalize(told[seen], dim=-1)
-        wanted = F.normalize(pairs.choosing[seen], dim=-1)
-        likeness = mine @ wanted.T / _TEMPERATURE
-        # The head reads lengths too, which a cosine does not tell.
-        return F.cross_entropy(likeness, torch.arange(len(mine))) + F.smooth_l1_loss(
-            told[seen], pairs.choosing[seen]
-        )
+        found, wanted = self.predicted(pairs)[pairs.is_token], pairs.choosing[pairs.is_token]
+        cosines = F.normalize(found, dim=-1) @ F.normalize(wanted, dim=-1).T
+        # The head also reads lengths, on which a cosine does not depend.
+        contrast = F.cross_entropy(cosines / _TEMPERATURE, torch.arange(len(found)))
+        return contrast + F.smooth_l1_loss(found, wanted)
 
 
 class Distilled(Adapter):
@@ -52,40 +51,6 @@ class Distilled(Adapter):
         seen = pairs.is_token
         teacher = F.softmax(self.read_out(pairs.choosing[seen]), -1)
         return F.cross_entropy(self.read_out(self.predicted(pairs)[seen]), teacher)
-
-
-class HeadPredictions(NamedTuple):
-    """Places (b, t): which count, where the first guess or one of five is right, and cosines of states."""
-
-    counted: Tensor
-    right: Tensor
-    among_five: Tensor
-    cosine: Tensor | None
-
-    def accepted_prefix(self) -> Tensor:
-        """Return (b,) the right guesses from the first place that counts on."""
-        first = 0 if self.counted[:, 0].any() else 1
-        return (self.right & self.counted)[:, first:].long().cumprod(1).sum(1)
-
-
-@torch.inference_mode()
-def predict_teacher_forced(head: TargetReader | None, pairs: Pairs) -> HeadPredictions:
-    """Return a head's guesses after the target's own tokens; without a head those of the event draft."""
-    cosine = None
-    if head is None:
-        assert pairs.draft_tokens is not None
-        right = among_five = pairs.draft_tokens == pairs.tokens
-    else:
-        best = head.logits(pairs).topk(5).indices
-        right, among_five = best[..., 0] == pairs.tokens, (best == pairs.tokens[..., None]).any(-1)
-        predicted = head.predicted(pairs)
-        if predicted is not None:
-            cosine = torch.cosine_similarity(predicted, pairs.choosing, -1)
-    counted = pairs.is_token.clone()
-    if head is not None and "hidden" in head.needs:
-        # A head on the target's own states knows nothing of the first token.
-        counted[:, 0] = False
-    return HeadPredictions(counted, right, among_five, cosine)
 
 
 def levels(sizes: Sizes) -> dict[str, Callable[[], TargetReader]]:
@@ -100,13 +65,14 @@ def levels(sizes: Sizes) -> dict[str, Callable[[], TargetReader]]:
     return {**found, **published_adapters(sizes)}
 
 
-def _measure(setting: Setting, log: Log) -> None:
-    """Train what is missing, then ask it about windows that nobody learned from."""
+def _parts(setting: Setting) -> list[Part]:
+    names = [NONE, SPECVLM, *levels(setting.trained.sizes)]
+    return [Part(CONDITION, len(names) * len(setting.windows), _records(setting, names))]
+
+
+def _records(setting: Setting, names: Sequence[str]) -> Iterator[Record]:
+    """Train the missing heads, then compare their predictions on windows that no head learned from."""
     heads, count = levels(setting.trained.sizes), len(setting.windows)
-    names = [NONE, SPECVLM, *heads]
-    if not log.begin(CONDITION, len(names) * count):
-        return
-    task = setting.progress.add_task("alignment", total=len(names))
     held = setting.trained.extracted((window for window, _ in setting.windows), "held_out", count)
     batches = [held.batch(range(at, min(at + _BATCH, count))) for at in range(0, count, _BATCH)]
     for name in names:
@@ -115,22 +81,34 @@ def _measure(setting: Setting, log: Log) -> None:
             head = setting.trained.specvlm
         elif name != NONE:
             head = setting.trained.head(name, heads[name])
-        rows = (row for pairs in batches for row in _rows(predict_teacher_forced(head, pairs)))
+        rows = (row for pairs in batches for row in _rows(head, pairs))
         for window, more in enumerate(rows):
-            log.add(Record(CONDITION, name, window, more=more))
-        setting.progress.advance(task)
+            yield Record(CONDITION, name, window, more=more)
 
 
-def _rows(predicted: HeadPredictions) -> Iterator[dict[str, Any]]:
-    """Figures of each window."""
-    for i, (counted, in_a_row) in enumerate(zip(predicted.counted, predicted.accepted_prefix(), strict=True)):
+@torch.inference_mode()
+def _rows(head: TargetReader | None, pairs: Pairs) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each window: a head's guesses after the target's own tokens, or the draft's."""
+    states = None
+    if head is None:
+        assert pairs.draft_tokens is not None
+        right = among_five = pairs.draft_tokens == pairs.tokens
+    else:
+        best = head.logits(pairs).topk(5).indices
+        right, among_five = best[..., 0] == pairs.tokens, (best == pairs.tokens[..., None]).any(-1)
+        states = head.predicted(pairs)
+    counted = pairs.is_token.clone()
+    if head is not None and "hidden" in head.needs:
+        # A head that reads the target's states has none for the first token.
+        counted[:, 0] = False
+    for i, counts in enumerate(counted):
         row: dict[str, Any] = {
-            "right": float(predicted.right[i][counted].float().mean()),
-            "five": float(predicted.among_five[i][counted].float().mean()),
-            "in_a_row": int(in_a_row),
+            "right": float(right[i][counts].float().mean()),
+            "five": float(among_five[i][counts].float().mean()),
+            "in_a_row": int(right[i][counts].long().cumprod(0).sum()),
         }
-        if predicted.cosine is not None:
-            cosines = predicted.cosine[i][counted]
+        if states is not None:
+            cosines = torch.cosine_similarity(states[i], pairs.choosing[i], -1)[counts]
             row["cosine"] = float(cosines.mean())
             row["above"] = [float((cosines >= least).float().mean()) for least in (0.8, 0.85, 0.9)]
         yield row
@@ -139,22 +117,22 @@ def _rows(predicted: HeadPredictions) -> Iterator[dict[str, Any]]:
 def _result(setting: Setting, log: Log) -> Result:
     found, rows = Result(), dict[str, dict[str, Cell]]()
     shares: dict[str, statistics.Interval] = {}
-    for way in log.decoders(CONDITION):
-        records = log.rows(CONDITION, way)
+    for name in log.decoders(CONDITION):
+        records = log.rows(CONDITION, name)
 
-        def mean(name: str, kind: type[Any] = float, factor: float = 1.0) -> statistics.Interval:
-            return statistics.mean([factor * r.more[name] for r in records])  # noqa: B023
+        def mean(figure: str, factor: float = 1.0) -> statistics.Interval:
+            return statistics.mean([factor * r.more[figure] for r in records])  # noqa: B023
 
-        shares[way], five = mean("right", factor=100), mean("five", factor=100)
+        shares[name], five = mean("right", 100), mean("five", 100)
         cosine = mean("cosine") if "cosine" in records[0].more else None
-        rows[way] = {
-            "tokens accepted, %": shares[way],
-            "among the best five, %": five if way != NONE else None,
-            "right in a row": mean("in_a_row", int),
+        rows[name] = {
+            "tokens accepted, %": shares[name],
+            "among the best five, %": five if name != NONE else None,
+            "right in a row": mean("in_a_row"),
             "cosine of states": cosine,
         }
-        found.figures[way.lower()] = shares[way]
-        if way == "L4":
+        found.figures[name.lower()] = shares[name]
+        if name == "L4":
             above = np.mean([r.more["above"] for r in records], 0)
             found.figures["accept_states"] = " / ".join(f"{100 * share:.1f}" for share in above) + " %"
             found.figures["cosine"] = cosine
@@ -166,11 +144,11 @@ def _result(setting: Setting, log: Log) -> Result:
     )
     found.tables.append(Table(title, rows, "alignment"))
     found.notes.append(
-        "The tiny draft was trained on the same captions as the tiny target, so it speaks as the target does "
-        "without any alignment: what it lacks are colours and light, which events do not show. The "
-        "predictions are for EventGPT-7B, which words its sentences otherwise."
+        "The tiny draft learned the same captions as the tiny target, so it uses the target's words without "
+        "any alignment. It lacks colours and light, which events do not show. The predictions are for "
+        "EventGPT-7B, which words its sentences otherwise."
     )
     return found
 
 
-ALIGNMENT = Bench("Acceptance by alignment", _measure, _result)
+ALIGNMENT = Bench("Acceptance by alignment", _parts, _result)

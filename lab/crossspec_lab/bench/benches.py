@@ -12,7 +12,7 @@ from crossspec_lab.bench.frames import FRAMES
 from crossspec_lab.bench.latency import LATENCY
 from crossspec_lab.bench.records import Log
 from crossspec_lab.bench.report import command_line, environment, write
-from crossspec_lab.bench.setting import Bench, prepared
+from crossspec_lab.bench.setting import Bench, measure, prepared
 from crossspec_lab.bench.statistics import FEW_DRIVES
 from crossspec_lab.bench.stream import RATES, STREAM
 from crossspec_lab.bench.structured import STRUCTURED
@@ -49,11 +49,10 @@ def run(args: argparse.Namespace) -> int:
         "device": args.device,
         **origin,
     }
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    log = Log(args.json.with_suffix(".jsonl"), {name: around[name] for name in around if name != "command"})
+    log = Log(args.json.with_suffix(".log"), {name: around[name] for name in around if name != "command"})
     with progress_bars() as progress:
         setting = prepared(args, args.json.parent / "work", origin, progress)
-        bench.measure(setting, log)
+        measure(setting, log, bench.parts(setting))
     result = bench.result(setting, log)
     result.notes.append(FEW_DRIVES)
     print(write(args.json, bench.title, result, around))

@@ -1,6 +1,6 @@
-"""`crossspec bench captions`: what the models get right on unseen drives, and what the draft foresees.
+"""`crossspec bench captions`: accuracy of both models on unseen drives, and acceptance of the draft.
 
-Each window goes the way it goes on a robot: rendered events and frames through the synchronizer, then to
+Each window is processed as on a robot: rendered events and frames pass the synchronizer, then go to
 the target, and all but its last event image to the draft.
 """
 
@@ -20,8 +20,8 @@ from rich.progress import track
 
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.baselines.speculative import shares_words
-from crossspec_lab.bench.held_out import held_out_windows
-from crossspec_lab.bench.report import tell
+from crossspec_lab.bench.input_windows import held_out_windows
+from crossspec_lab.bench.report import write_figures
 from crossspec_lab.bench.setting import check_windows, measured_pair
 from crossspec_lab.bench.tables import Table
 from crossspec_lab.bench.trace import seen_before
@@ -55,12 +55,12 @@ class Tally:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print a table, and write the figures to `args.json` if asked."""
+    """Measure, print a table, and write the figures to `args.json` if requested."""
     check_windows(args.windows)
     pair = measured_pair(args)
     assert pair.draft is not None and pair.translation is not None
     tally, drafts = Tally(), DraftModel(pair.draft, pair.translation)
-    # A draft with words of its own cannot be asked what follows the target's.
+    # A draft with another vocabulary cannot continue the target's text.
     forces = shares_words(pair)
     with closing(PrefillHiddenDecoder(pair, Policy((), None))) as decoder, closing(drafts):
         for window, scene in track(held_out_windows(pair, args.windows), "captioning", args.windows):
@@ -68,15 +68,15 @@ def run(args: argparse.Namespace) -> int:
             tally.bits += _bits(pair, window, tally.captions[-1])
     figures = _figures(tally)
     answers = {question: {"right": share} for question, share in figures["answers_right"].items()}
-    whole = {
+    totals = {
         name.replace("_", " "): {"": value} for name, value in figures.items() if isinstance(value, float)
     }
     tables = [
         Table(f"{args.windows} held-out windows: share of right attributes", figures["attributes"]),
         Table("share of the target's answers to standing questions that are right", answers),
-        Table("all windows", whole),
+        Table("all windows", totals),
     ]
-    tell(args, figures, tables)
+    write_figures(args, figures, tables)
     return 0
 
 
@@ -91,8 +91,8 @@ def _measure(
     target = decoder.caption(window, Options(QUESTION), Trace())
     tally.captions.append(target.token_ids)
     for question in ANSWERS:
-        said = decoder.ask(Options(question), Trace()).text
-        tally.answers[question] += said.strip() == answer(question, scene)
+        text = decoder.ask(Options(question), Trace()).text
+        tally.answers[question] += text.strip() == answer(question, scene)
     draft = drafts.draft(window.event_images[:-1], QUESTION, 64)
     drafts.submit(draft.run, Trace()).result()
     wanted = attributes(scene)
@@ -115,22 +115,24 @@ def right_attributes(text: str, wanted: Mapping[str, str]) -> list[str]:
 
 
 @torch.inference_mode()
-def _bits(pair: ModelPair, window: Window, said: tuple[int, ...]) -> list[float]:
-    """Entropy of the target's own distribution at each token of its caption, in bits."""
-    inputs = continued(generate_inputs(pair.target, window.frames, QUESTION), said[:-1])
-    logits = pair.target.module(**inputs, logits_to_keep=len(said)).logits[0]
+def _bits(pair: ModelPair, window: Window, caption: tuple[int, ...]) -> list[float]:
+    """Return the entropy of the target's own distribution at each token of its caption, in bits."""
+    inputs = continued(generate_inputs(pair.target, window.frames, QUESTION), caption[:-1])
+    logits = pair.target.module(**inputs, logits_to_keep=len(caption)).logits[0]
     entropy = torch.distributions.Categorical(logits=logits.float()).entropy()
     return (entropy / log(2)).tolist()
 
 
 def _visible_context(attribute: str, scene: Scene) -> str:
-    """Context in the events that narrows down an attribute which they do not show: tunnels are lit by lamps,
-    and nobody drives fast towards a red light."""
+    """Return the visible context that makes values of a hidden attribute likelier.
+
+    Lamps light tunnels, and the car does not drive fast towards a red light.
+    """
     return {"light": str(scene.tunnel), "signal color": scene.ego}.get(attribute, "")
 
 
 def _chance(values: Counter[tuple[str, str]]) -> float:
-    """Share right of the best guess that knows the context alone."""
+    """Return the share of right guesses from the context alone."""
     best: dict[str, int] = {}
     for (context, _), count in values.items():
         best[context] = max(count, best.get(context, 0))
@@ -138,25 +140,25 @@ def _chance(values: Counter[tuple[str, str]]) -> float:
 
 
 def _figures(tally: Tally) -> dict[str, Any]:
-    # The words that every caption has are the template; the others say something about the scene.
+    # Words of every caption are the template; the others describe the scene.
     n, tokens = len(tally.leading), tally.guesses
     frequency = Counter(token for token, _ in tokens)
-    telling = [(token, guess) for token, guess in tokens if frequency[token] < n]
+    attribute_words = [(token, guess) for token, guess in tokens if frequency[token] < n]
     accepted = {
         "draft_token_acceptance": tokens,
-        "draft_token_acceptance_on_attribute_words": telling,
+        "draft_token_acceptance_on_attribute_words": attribute_words,
     }
-    asked = {key: values.total() for key, values in tally.values.items()}
+    counts = {key: values.total() for key, values in tally.values.items()}
     return {
         "windows": n,
         "attributes": {
-            key: {name: tally.right[name][key] / asked[key] for name in ("target", "draft")}
+            key: {name: tally.right[name][key] / counts[key] for name in ("target", "draft")}
             | {"chance": _chance(values), "needs_color": key in COLOR_ATTRIBUTES}
             for key, values in tally.values.items()
         },
-        "target_attributes_right": sum(tally.right["target"].values()) / sum(asked.values()),
+        "target_attributes_right": sum(tally.right["target"].values()) / sum(counts.values()),
         "target_exact": tally.exact["target"] / n,
-        "draft_attributes_right": sum(tally.right["draft"].values()) / sum(asked.values()),
+        "draft_attributes_right": sum(tally.right["draft"].values()) / sum(counts.values()),
         "draft_leading_tokens_accepted": float(np.mean(tally.leading)),
         **{name: float(np.mean([a == b for a, b in pairs])) for name, pairs in accepted.items() if pairs},
         "tokens": float(np.mean([len(tokens) for tokens in tally.captions])),

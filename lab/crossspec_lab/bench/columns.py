@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from crossspec_lab.bench import statistics
-from crossspec_lab.bench.records import Log, Record, paired
+from crossspec_lab.bench.records import Record, Records, paired
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.tables import Cell
 
@@ -24,10 +24,10 @@ def _walls(records: Sequence[Record]) -> list[float]:
 
 
 def _tokens(records: Sequence[Record], others: Sequence[Record]) -> Cell:
-    known = [record for record in records if record.passes]
-    if not known:
+    counted = [record for record in records if record.passes]
+    if not counted:
         return None
-    return statistics.share([len(one.tokens) for one in known], [one.passes for one in known])
+    return statistics.share([len(one.tokens) for one in counted], [one.passes for one in counted])
 
 
 def _equal(records: Sequence[Record], others: Sequence[Record]) -> str:
@@ -54,7 +54,7 @@ def cells(names: Iterable[str], mine: Sequence[Record], others: Sequence[Record]
     return {name: COLUMNS[name](*both) for name in names}
 
 
-def rows(log: Log, condition: str, names: Sequence[str], than: str) -> dict[str, dict[str, Cell]]:
+def rows(log: Records, condition: str, names: Sequence[str], than: str) -> dict[str, dict[str, Cell]]:
     """Return the named columns of every decoder under a condition, compared with the decoder `than`."""
     others = log.rows(condition, than)
     return {one: cells(names, log.rows(condition, one), others) for one in log.decoders(condition)}

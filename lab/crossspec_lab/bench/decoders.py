@@ -1,7 +1,6 @@
-"""Every decoder that is compared, by name: ours, what each idea of ours adds, and those of others.
+"""Every decoder by name: ours, ours without one of its ideas, and those of other projects.
 
-This is the only list. A bench names the decoders that it compares, and leaves out those that do not fit the
-models.
+This is the only list. A bench names its decoders, and leaves out decoders that do not fit the models.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from crossspec_lab.baselines.cascade import Cascade
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.llama import LlamaCpp, has_llama_model
 from crossspec_lab.baselines.lookahead import Lookahead
-from crossspec_lab.baselines.one_shot import Alone, Whole
+from crossspec_lab.baselines.one_shot import Alone, Waiting
 from crossspec_lab.baselines.pipelined import Pipelined
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.retrieval import Retrieval, training_captions
@@ -25,7 +24,8 @@ from crossspec_lab.baselines.semantic import Semantic
 from crossspec_lab.baselines.speculative import FixedGamma, shared_ids, shares_words
 from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
 from crossspec_lab.baselines.suffix import SuffixDecoding
-from crossspec_lab.bench.ablated import HEADS, OURS, UNLIMITED, WITHOUT, ablated
+from crossspec_lab.bench.ablated import HEADS, NODES, OURS, UNLIMITED, WITHOUT
+from crossspec_lab.heads.decoder import head_decoder
 from crossspec_lab.heads.head import Head
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.load_decoder import speculative_decoder
@@ -40,7 +40,7 @@ HIDING, SEQUENTIAL = "published prefill hiding", "published prefill hiding, sequ
 SEMANTIC = "semantic acceptance"
 LOSSY = " (lossy)"
 HEAD_ALONE, LOOKAHEAD, CASCADE = "draft head alone", "lookahead decoding", "cascade (PyramidSD)"
-WHOLE = "ours, nothing before the last frame"
+AT_LAST_FRAME = "ours, nothing before the last frame"
 GAMMAS = {gamma: f"fixed gamma {gamma}" for gamma in (2, 4, 8, 12, 16, 24, 32)}
 """Standard speculative decoding, by its draft tokens a round."""
 STANDARD = GAMMAS[4]
@@ -52,8 +52,10 @@ OTHERS = (HIDING, GENERATE, STANDARD, LOOKUP, ASSISTED)
 
 @dataclass(frozen=True)
 class Models:
-    """Models that decoders are made of: the pair, draft heads for it, and what trains SpecVLM's head. The
-    captions that REST looks up are those that the target of this name was trained on."""
+    """Models of the decoders: the pair, its draft heads, and a function that trains SpecVLM's head.
+
+    REST looks up the captions from which the target of this name learned.
+    """
 
     pair: ModelPair
     heads: Sequence[Head] = ()
@@ -63,9 +65,9 @@ class Models:
 
 @dataclass(frozen=True)
 class Entry:
-    """A decoder: how it is made, of which models it can be made, and whether its captions are the target's.
+    """A decoder: a function that makes it, a test of the models, and whether its captions are the target's.
 
-    What a decoder accepts may depend on time: on how far a draft has come, or on what passes cost.
+    Accepted tokens may depend on time: on the progress of a draft, or on the cost of passes.
     """
 
     make: Callable[[Models], Any]
@@ -79,46 +81,38 @@ def _in_llama(dtype: str, models: Models) -> PrefillHiddenDecoder:
     return speculative_decoder(models.pair, runner=runner)
 
 
-def _fits_llama(models: Models) -> bool:
-    return has_llama_model(models.pair)
-
-
-def _has_draft_words(models: Models) -> bool:
-    return shares_words(models.pair)
-
-
 def _reads_frames_as_tokens(models: Models) -> bool:
     # A family with several axes of positions cannot.
     return models.pair.target.spec.axes == 1
 
 
 def _has_assistant(models: Models) -> bool:
-    """Test for a draft that shares most of the target's vocabulary."""
-    pair = models.pair
-    if pair.draft is None or not _reads_frames_as_tokens(models):
+    """Test for a draft that shares most of its vocabulary with the target."""
+    draft = models.pair.draft
+    if draft is None or not _reads_frames_as_tokens(models):
         return False
-    return 2 * shared_ids(pair) > pair.draft.tokenizer.get_vocab_size()
+    return 2 * shared_ids(models.pair) > draft.tokenizer.get_vocab_size()
 
 
 DECODERS: dict[str, Entry] = {
     OURS: Entry(lambda m: speculative_decoder(m.pair), depends_on_time=True),
     **{
-        name: Entry(lambda m, lacks=lacks: ablated(m.pair, **lacks), depends_on_time=True)  # type: ignore[misc]
+        name: Entry(lambda m, lacks=lacks: head_decoder(m.pair, **lacks), depends_on_time=True)  # type: ignore[misc]
         for name, lacks in WITHOUT.items()
     },
-    UNLIMITED: Entry(lambda m: ablated(m.pair, counted=True), depends_on_time=True),
-    HEADS: Entry(lambda m: ablated(m.pair, m.heads), lambda m: bool(m.heads), depends_on_time=True),
-    WHOLE: Entry(lambda m: Whole(ablated(m.pair)), depends_on_time=True),
+    UNLIMITED: Entry(lambda m: head_decoder(m.pair, max_nodes=NODES), depends_on_time=True),
+    HEADS: Entry(lambda m: head_decoder(m.pair, m.heads), lambda m: bool(m.heads), depends_on_time=True),
+    AT_LAST_FRAME: Entry(lambda m: Waiting(head_decoder(m.pair)), depends_on_time=True),
     ALONE: Entry(lambda m: Alone(m.pair)),
     **{
-        name: Entry(partial(_in_llama, dtype), _fits_llama, depends_on_time=True)
+        name: Entry(partial(_in_llama, dtype), lambda m: has_llama_model(m.pair), depends_on_time=True)
         for name, dtype in OURS_IN_LLAMA.items()
     },
     GENERATE: Entry(lambda m: TransformersGenerate(m.pair, "plain")),
     LOOKUP: Entry(lambda m: TransformersGenerate(m.pair, "lookup"), _reads_frames_as_tokens),
     ASSISTED: Entry(lambda m: TransformersGenerate(m.pair, "assisted"), _has_assistant),
     **{
-        name: Entry(lambda m, gamma=gamma: FixedGamma(m.pair, gamma), _has_draft_words)  # type: ignore[misc]
+        name: Entry(lambda m, gamma=gamma: FixedGamma(m.pair, gamma), lambda m: shares_words(m.pair))  # type: ignore[misc]
         for gamma, name in GAMMAS.items()
     },
     SUFFIX: Entry(lambda m: SuffixDecoding(m.pair)),
@@ -129,29 +123,29 @@ DECODERS: dict[str, Entry] = {
         lambda m: m.specvlm is not None,
     ),
     HEAD_ALONE: Entry(
-        lambda m: Whole(ablated(m.pair, m.heads, ())),
+        lambda m: Waiting(head_decoder(m.pair, m.heads, ())),
         lambda m: bool(m.heads),
         depends_on_time=True,
     ),
-    CASCADE: Entry(lambda m: Cascade(m.pair), _has_draft_words),
+    CASCADE: Entry(lambda m: Cascade(m.pair), lambda m: shares_words(m.pair)),
     HIDING: Entry(lambda m: PublishedPrefillHiding(m.pair), depends_on_time=True),
-    SEQUENTIAL: Entry(lambda m: PublishedPrefillHiding(m.pair, beside=False)),
-    PIPELINED: Entry(lambda m: Pipelined(m.pair), _has_draft_words, depends_on_time=True),
-    SEMANTIC: Entry(lambda m: Semantic(m.pair), _has_draft_words, is_lossless=False),
+    SEQUENTIAL: Entry(lambda m: PublishedPrefillHiding(m.pair, is_parallel=False)),
+    PIPELINED: Entry(lambda m: Pipelined(m.pair), lambda m: shares_words(m.pair), depends_on_time=True),
+    SEMANTIC: Entry(lambda m: Semantic(m.pair), lambda m: shares_words(m.pair), is_lossless=False),
     **{
-        name: Entry(lambda m, kind=kind: LlamaCpp(m.pair, kind), _fits_llama)  # type: ignore[misc]
+        name: Entry(lambda m, kind=kind: LlamaCpp(m.pair, kind), lambda m: has_llama_model(m.pair))  # type: ignore[misc]
         for name, kind in LLAMA_ALONE.items()
     },
 }
-"""Decoders by name. Those of ours read a window while it is open; all others begin with its last frame."""
+"""Decoders by name. Ours read a window while it is open, and all others begin with its last frame."""
 
 
 def marked(name: str) -> str:
-    """Return a decoder's name, and whether it is lossy."""
+    """Return a decoder's name, with a mark if it is lossy."""
     entry = DECODERS.get(name)
     return name if entry is None or entry.is_lossless else f"{name}{LOSSY}"
 
 
 def makers(models: Models, names: Iterable[str]) -> dict[str, Callable[[], Any]]:
-    """Return what makes the decoders of these names, without those that do not fit the models."""
+    """Return functions that make the decoders of these names, without decoders that do not fit the models."""
     return {name: partial(DECODERS[name].make, models) for name in names if DECODERS[name].fits(models)}

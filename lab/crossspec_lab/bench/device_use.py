@@ -1,7 +1,8 @@
-"""Use of the device: how busy the processor is, how much draft work is hidden, and the bandwidth used.
+"""Use of the device: busy share of the processor, hidden draft work, and bandwidth.
 
 Busy is the processor time of this process as a share of all cores that it may use; models share these. It
-counts the whole window for ours, which works while it is open, and the time from the last frame for others.
+counts the complete window for ours, which works while it is open, and for others the time from the last
+frame.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from crossspec_lab.bench.report import Result
 from crossspec_lab.bench.tables import Cell, Table
 
 BANDWIDTH = "bandwidth"
-"""Condition of the record of what a copy reaches, and what a pass reads at least."""
+"""Condition of the record of the copy bandwidth and of the bytes that a pass reads at least."""
 
 
 def add_use(log: Log, condition: str, found: Result) -> None:
@@ -42,8 +43,8 @@ def add_use(log: Log, condition: str, found: Result) -> None:
                 found.figures[f"{key}_bandwidth"] = rows[name]["bandwidth in decoding, %"]
     found.tables.append(Table("use of the device, means", rows, "decoder"))
     found.notes.append(
-        "Bandwidth is what passes must read at least, as a share of what a copy of 64 MB reaches; weights of "
-        "the tiny models stay in a processor's cache."
+        "Bandwidth is the least that passes must read, as a share of the bandwidth of a 64 MB copy. Weights "
+        "of the tiny models stay in a processor's cache."
     )
 
 
@@ -58,8 +59,8 @@ def _bandwidth(record: Record, copied: float, pass_bytes: float) -> float | None
 
 
 def _share(values: Sequence[float | None]) -> str | None:
-    """Return the mean in per cent, and of how many windows, where some have none."""
-    known = np.array([np.nan if value is None else 100 * value for value in values])
-    count = np.count_nonzero(~np.isnan(known))
+    """Return the mean in per cent, and the number of its windows if some have no value."""
+    shares = np.array([np.nan if value is None else 100 * value for value in values])
+    count = np.count_nonzero(~np.isnan(shares))
     of = "" if count == len(values) else f", of {count} of {len(values)} windows"
-    return f"{statistics.mean(known.tolist())}{of}" if count else None
+    return f"{statistics.mean(shares.tolist())}{of}" if count else None

@@ -1,4 +1,4 @@
-"""The ways from an event stream's packets to event images that `crossspec bench events` compares."""
+"""The decoders from packets to event images that `crossspec bench events` compares."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ STAGES = ("decode", "window", "render")
 OURS = "ours"
 MAX_EVENTS = 2_000_000
 """Events of a stream; dv-processing's own recording of more takes long to write."""
-Way = Callable[[Stream, str], int]
-"""Takes a stream through a stage and those before it, and returns the number of events."""
+EventDecoder = Callable[[Stream, str], int]
+"""Runs a stream through a stage and the stages before it, and returns the number of events."""
 _SLICE_US = 200_000
 _BLUE_AND_RED = np.array([(0, 0, 255), (255, 0, 0)], np.uint8)
 
 
-def ways(stream: Stream) -> dict[str, Way]:
+def event_decoders(stream: Stream) -> dict[str, EventDecoder]:
     """Return all decoders of the stream's encoding, by name."""
-    found: dict[str, Way] = {OURS: ours}
+    found: dict[str, EventDecoder] = {OURS: ours}
     if stream.encoding == "evt3":
         found["evt3 library + numpy"] = _library
         found["dv-processing (aedat4)"] = _Dv()
@@ -81,7 +81,7 @@ def ours(stream: Stream, stage: str) -> int:
 
 
 def _library(stream: Stream, stage: str) -> int:
-    """The `evt3` library; slices are kept as arrays until they are whole, then drawn by numpy."""
+    """Decode by the `evt3` library, and draw complete slices by numpy."""
     import evt3
 
     decoder, events, kept = evt3.Decoder(), 0, list[Any]()

@@ -1,7 +1,7 @@
-"""Event rate that the synchronizer node takes: its real process under a driver's load, on topics.
+"""Highest event rate of the synchronizer node: its process under the load of a driver, on topics.
 
-`python -m crossspec_lab.bench.event_load RATE SECONDS` is the load: a node that publishes events beside a
-synchronizer and counts those of closed windows. It prints one line when the load begins, and JSON.
+`python -m crossspec_lab.bench.event_load RATE SECONDS` is the load: a node that publishes events to a
+synchronizer and counts the events of closed windows. It prints one line when the load begins, and JSON.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image
 
-from crossspec_lab.bench.peak_memory import status_mb
 from crossspec_lab.evt3_encoder import encode_evt3
-from crossspec_lab.trials.processes import Child, cpu_seconds
+from crossspec_lab.trials.processes import Child, cpu_seconds, status_mb
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.events.cdr import event_packet, to_ns
@@ -71,7 +70,7 @@ class Packets:
         self._seq_at = message.index(struct.pack("<Q", _SEQ))
 
     def message(self, index: int, stamp_ns: int) -> bytes:
-        """The packet from `index * PACKET_US` of the sensor's time on; its number is one more."""
+        """Return the packet that begins at `index * PACKET_US` of the sensor's time."""
         message, payload_at = self._messages[index % _PACKETS]
         struct.pack_into("<iI", message, 4, *divmod(stamp_ns, SECOND))
         struct.pack_into("<Q", message, self._seq_at, index + 1)
@@ -123,10 +122,10 @@ class LoadNode(GuardedNode):
         }
 
     def stop(self) -> None:
-        """Nothing runs on."""
+        """Do nothing: the node has no threads."""
 
     def _publish(self) -> tuple[np.ndarray, float]:
-        """Publish in real time; how late each packet was (n,), and how long all took, in s."""
+        """Publish in real time; return the delay of each packet (n,) and the total time, in s."""
         packets = round(self._seconds * 1e6 / PACKET_US)
         late_s = np.zeros(packets)
         start_s = time.monotonic()
@@ -164,18 +163,18 @@ def _spread(values: np.ndarray) -> dict[str, float]:
 
 
 def measure(rates: Sequence[float] = RATES, seconds: float = 5.0) -> list[dict[str, Any]]:
-    """A row for each rate in million events per second, each on a fresh synchronizer; for Linux.
+    """Return a row for each rate in million events per second, each on a fresh synchronizer, on Linux.
 
     A row has what `LoadNode.measure` returns, the synchronizer's `cpu_share` of one core, its `peak_mb` of
-    memory, and `holds`: whether the load was given as it should, every event was counted and no event image
-    came a second late. Raises RuntimeError when a rate cannot be measured.
+    memory, and `holds`: whether the load was on time, every event was counted and no event image came a
+    second late. Raises RuntimeError when a rate cannot be measured.
     """
     environment = ros_environment(isolated=True)
     return [_measure(rate, seconds, environment) for rate in rates]
 
 
 def highest(rows: Sequence[Mapping[str, Any]]) -> float:
-    """The highest rate that holds, as all lower ones do; 0 where none does."""
+    """Return the highest rate that holds like all lower rates, or 0."""
     best = 0.0
     for row in sorted(rows, key=lambda row: row["rate_mev_s"]):
         if not row["holds"]:
@@ -193,7 +192,8 @@ def _measure(rate: float, seconds: float, environment: Mapping[str, str]) -> dic
         load = Child(["-m", "crossspec_lab.bench.event_load", *load_options], environment=environment)
         stack.callback(load.end)
         failure = f"{rate:g} Mev/s could not be measured: the load ended"
-        load.wait(lambda: load.said, failure)  # it has found the synchronizer and begins
+        # The load has found the synchronizer.
+        load.wait(lambda: load.output, failure)
         before_s = cpu_seconds(synchronizer.pid)
         load.wait(lambda: load.lines, failure)
         if load.process.wait() or synchronizer.process.poll() is not None:

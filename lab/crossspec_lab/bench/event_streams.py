@@ -38,7 +38,7 @@ class Packet:
 
 @dataclass(frozen=True)
 class Stream:
-    """One sensor's packets in one encoding; `dvs` ones are whole messages."""
+    """One sensor's packets in one encoding; payloads of `dvs` are complete messages."""
 
     name: str
     encoding: str
@@ -48,10 +48,10 @@ class Stream:
 
 
 def encode_libcaer(batch: EventBatch, time_base: int) -> bytes:
-    """`batch.t` in us, within 35 minutes from `time_base` in ns; see events/fixed.py."""
+    """Encode a batch; its 31-bit times in us count from `time_base` in ns (events/fixed.py)."""
     words = np.empty(len(batch), [("data", "<u4"), ("us", "<i4")])
     x, y, p = (values.astype(np.uint32) for values in (batch.x, batch.y, batch.p))
-    words["data"], words["us"] = x << 17 | y << 2 | p << 1 | 1, batch.t - time_base // 1000
+    words["data"], words["us"] = x << 17 | y << 2 | p << 1 | 1, (batch.t - time_base // 1000) % (1 << 31)
     return words.tobytes()
 
 
@@ -66,7 +66,7 @@ ENCODERS: dict[str, Callable[[EventBatch, int], bytes]] = {
 
 
 def synthetic(encoding: str, rate: float, seconds: float, seed: int = 0) -> Stream:
-    """A stream of `rate` million events per second.
+    """Return a stream of `rate` million events per second.
 
     Half of the events lie alone, half in runs of eight neighbours that a moving edge sets off together; a run
     lies along that side of the sensor which the encoding's vector words are for.
@@ -114,7 +114,7 @@ def batches(
 
 
 def recorded(path: Path) -> Stream:
-    """The event stream of a recording; raises InputError when it cannot be opened."""
+    """Return the event stream of a recording; raises InputError when it cannot be opened."""
     recording = open_recording(path)
     try:
         messages = [message for message in recording.messages() if message.kind == "events"]

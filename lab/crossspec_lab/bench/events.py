@@ -7,18 +7,19 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.progress import track
 
 from crossspec_lab.bench import event_load
-from crossspec_lab.bench.event_decoders import MAX_EVENTS, OURS, STAGES, ours, start_of, ways
+from crossspec_lab.bench.event_decoders import MAX_EVENTS, OURS, STAGES, event_decoders, ours, start_of
 from crossspec_lab.bench.event_streams import EPOCH_US, Stream, batches, recorded, synthetic
-from crossspec_lab.bench.peak_memory import begin_peak, status_mb
-from crossspec_lab.bench.report import tell
+from crossspec_lab.bench.report import write_figures
 from crossspec_lab.bench.tables import Table
 from crossspec_lab.evt3_encoder import encode_evt3
+from crossspec_lab.trials.processes import status_mb
 from crossspec_ros.events.clock import SensorClock
 from crossspec_ros.events.packet_decoder import make_decoder
 from crossspec_ros.telemetry.process_memory import give_back
@@ -28,8 +29,8 @@ from crossspec_ros.windows.window import EVENTS, FRAMES
 
 RATES = (1.0, 10.0, 50.0, 100.0)
 ENCODINGS = ("evt3", "libcaer_cmp", "libcaer", "mono", "dvs")
-# Less than this is over before it can be timed.
-_LEAST_EVENTS = 10_000
+_MIN_EVENTS = 10_000
+"""Shortest stream that can be timed."""
 
 
 def run(args: argparse.Namespace) -> None:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
     figures = measure([recorded(path) for path in args.recordings], args.repeats)
     figures["ros"] = event_load.measure() if args.ros else []
     figures["ros_highest_mev_s"] = event_load.highest(figures["ros"])
-    tell(args, figures, tables(figures))
+    write_figures(args, figures, tables(figures))
 
 
 def measure(
@@ -46,10 +47,10 @@ def measure(
     rates: Sequence[float] = RATES,
     window_rate: float = 50.0,
 ) -> dict[str, Any]:
-    """Figures of every encoding on recordings and on synthetic streams of these rates (million events per s).
+    """Return figures of every encoding on recordings and on synthetic streams of these rates (Mev/s).
 
     `encodings` has for each the stage rates of its slowest stream (million events per second) and all
-    streams, way by way; `window_peak_mb` is what a window at `window_rate` takes.
+    streams, by decoder. `window_peak_mb` is the memory of a window at `window_rate`.
     """
     encodings: dict[str, Any] = {}
     for encoding in ENCODINGS:
@@ -71,21 +72,21 @@ def measure(
 
 
 def _measure_stream(stream: Stream, repeats: int) -> dict[str, Any]:
-    """The figures of each way, in turns; none where the stream is too short to be timed."""
-    if ours(stream, "decode") < _LEAST_EVENTS:
+    """Return the figures of each decoder, in turns; none if the stream is too short for a timing."""
+    if ours(stream, "decode") < _MIN_EVENTS:
         return {}
-    stream, compared = start_of(stream), ways(stream)
+    stream, compared = start_of(stream), event_decoders(stream)
     rates: dict[tuple[str, str], list[float]] = {(n, stage): [] for n in compared for stage in STAGES}
     peaks: dict[str, float] = {}
     for turn in range(repeats + 1):
         gc.collect()
-        for name, way in compared.items():
+        for name, decode in compared.items():
             for stage in STAGES:
                 start = time.perf_counter()
-                events = way(stream, stage)
+                events = decode(stream, stage)
                 rates[name, stage].append(events / (time.perf_counter() - start) / 1e6)
             if not turn:
-                peaks[name] = _peak_mb(partial(way, stream, "render"))
+                peaks[name] = _peak_mb(partial(decode, stream, "render"))
     row: dict[str, Any] = {name: {"peak_mb": peaks[name]} for name in compared}
     for (name, stage), (_, *values) in rates.items():  # the first turn warms up
         row[name][f"{stage}_mev_s"] = float(np.median(values))
@@ -94,7 +95,7 @@ def _measure_stream(stream: Stream, repeats: int) -> dict[str, Any]:
 
 
 def peak_of_window(rate: float) -> float:
-    """MB that a window of `rate` million events takes at most, from packets of 1 ms to its images."""
+    """Return the peak MB of a window of `rate` million events, from packets of 1 ms to its images."""
 
     def fill() -> None:
         decoder, clock = make_decoder("evt3", 640, 480), SensorClock()
@@ -113,10 +114,11 @@ def peak_of_window(rate: float) -> float:
 
 
 def _peak_mb(work: Callable[[], object]) -> float:
-    """By how much the process grows meanwhile, in MB."""
+    """Return by how many MB the process grows meanwhile."""
     gc.collect()
     give_back()
-    begin_peak()
+    # Linux counts the peak of this process anew.
+    Path("/proc/self/clear_refs").write_text("5")
     before = status_mb("VmRSS")
     work()
     return status_mb("VmHWM") - before
@@ -125,7 +127,7 @@ def _peak_mb(work: Callable[[], object]) -> float:
 def tables(figures: dict[str, Any]) -> list[Table]:
     """Return the figures as tables."""
     rows = {
-        f"{encoding}, {stream}: {way}": {
+        f"{encoding}, {stream}: {name}": {
             stage: {"median": values[f"{stage}_mev_s"]}
             | dict(zip(("p10", "p90"), values[f"{stage}_spread"], strict=True))
             for stage in STAGES
@@ -133,7 +135,7 @@ def tables(figures: dict[str, Any]) -> list[Table]:
         | {"peak MB": values["peak_mb"]}
         for encoding, found in figures["encodings"].items()
         for stream, row in found["streams"].items()
-        for way, values in row.items()
+        for name, values in row.items()
     }
     title = f"million events per second: median (least-most) of {figures['repeats']} runs"
     found = [Table(title, rows, "stream: decoder")]
@@ -143,7 +145,7 @@ def tables(figures: dict[str, Any]) -> list[Table]:
         found.append(Table("between two processes", rates, "rate"))
     short = [name for encoding in figures["encodings"].values() for name in encoding["too_short"]]
     others = {
-        "streams that are too short to be timed": ", ".join(short) or "none",
+        "streams too short for a timing": ", ".join(short) or "none",
         f"MB of a window of {figures['window_rate_mev_s']:g} million events": figures["window_peak_mb"],
         "highest rate that holds, as all lower ones do, Mev/s": figures["ros_highest_mev_s"],
     }

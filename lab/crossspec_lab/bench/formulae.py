@@ -1,8 +1,8 @@
-"""Promises of speculative decoding on paper, from measured acceptance and times.
+"""Formulae of speculative decoding, with measured acceptance and times.
 
-The formulae of expected tokens, speed-up and break-even are those of Leviathan et al., "Fast Inference from
-Transformers via Speculative Decoding" (ICML 2023), for a chain of drafts that are accepted independently of
-one another. Prefill share and free window are those of the research that this project began from.
+Expected tokens, speed-up and break-even are those of Leviathan et al., "Fast Inference from Transformers via
+Speculative Decoding" (ICML 2023). They assume a chain of drafts that are accepted independently of one
+another. Prefill share and free window are those of the research that this project began from.
 """
 
 from __future__ import annotations
@@ -38,21 +38,16 @@ def speed_up(acceptance: float, drafted: int, cost: float) -> float:
 
 
 def break_even_acceptance(drafted: int, cost: float) -> float | None:
-    """The acceptance from which drafting pays; None where none does, for a draft token costs a pass.
+    """Return the acceptance from which drafting pays; None if it never pays."""
+    from scipy.optimize import brentq
 
-    The speed-up grows with the acceptance, so it is found by halving.
-    """
     if drafted == 0 or speed_up(1.0, drafted, cost) <= 1.0:
         return None
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if speed_up(middle, drafted, cost) < 1.0 else (low, middle)
-    return high
+    return float(brentq(lambda acceptance: speed_up(acceptance, drafted, cost) - 1.0, 0.0, 1.0))
 
 
 def prefill_share(prefill_ms: float, decode_ms: float) -> float:
-    """The share of a target's time that passes before its first token."""
+    """Return the share of a target's time that passes before its first token."""
     return prefill_ms / (prefill_ms + decode_ms)
 
 
@@ -62,7 +57,7 @@ def free_tokens(target_prefill_ms: float, draft_prefill_ms: float, draft_token_m
 
 
 def add_formulae(log: Log, condition: str, found: Result) -> None:
-    """Add what the formulae promise of standard speculative decoding beside what it did."""
+    """Add what the formulae predict of standard speculative decoding, and its measured values."""
     drafted, records = 4, log.rows(condition, STANDARD)
     alone, mine = paired(log.rows(condition, ALONE), records)
     prefill = [r.stages_ms["frame_encode"] + r.stages_ms["target_prefill"] for r in alone]
@@ -98,7 +93,7 @@ def add_formulae(log: Log, condition: str, found: Result) -> None:
     by_formula: dict[str, Cell] = {
         "acceptance of a draft token, a": acceptance,
         "cost of a draft token, c": cost,
-        "a pass over 5 tokens, as a share of one over a token (taken for 1)": verify / a_pass,
+        "a pass over 5 tokens, as a share of one over a token (assumed to be 1)": verify / a_pass,
         TOKENS: expected,
         "speed-up of decoding": sooner,
         "break-even acceptance": _or_never(break_even),

@@ -1,28 +1,26 @@
-"""How much sooner captions come with 1 to 64 frames a window.
+"""Speed-up of captions with 1 to 64 frames a window.
 
-The tiny target has learned with 8 frames. Of more or fewer it writes captions that are longer or shorter, and
-from 32 on they are cut at 64 tokens. A speed-up is over the target alone with the same frames, and so with
-the same caption; between numbers of frames the time to the first token can be compared. Draft heads know 8
-frames only: ours is left out, and SpecVLM is nothing without its own.
+The tiny target learned with 8 frames. Its captions of other numbers of frames have other lengths, and from 32
+frames on they are cut at 64 tokens. A speed-up is over the target alone with the same frames, so with the
+same caption. The time to the first token can be compared between numbers of frames. Our draft heads, which
+learned with 8 frames, are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from crossspec_lab.bench import statistics
 from crossspec_lab.bench.columns import CLOSE, FIRST, LENGTH, SOONER, TOKENS, WALL, rows
 from crossspec_lab.bench.decoders import ALONE, HIDING, OURS, SEQUENTIAL, SPECVLM, makers
-from crossspec_lab.bench.held_out import FIRST_SEED
-from crossspec_lab.bench.plots import bare
+from crossspec_lab.bench.input_windows import FIRST_SEED
 from crossspec_lab.bench.records import Log, Record, paired
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting, compare
+from crossspec_lab.bench.setting import Bench, Part, Setting, compare
 from crossspec_lab.bench.statistics import WINDOWS_PER_DRIVE, number, spread
 from crossspec_lab.bench.tables import Cell, Table, text
 from crossspec_lab.world.camera import frame
@@ -48,14 +46,14 @@ _STAGES = {
 _HEAD_NOTE = "SpecVLM's head learned with 8 frames, so its figures at other numbers of frames mean little."
 
 
-def _measure(setting: Setting, log: Log) -> None:
+def _parts(setting: Setting) -> Iterator[Part]:
     for count in COUNTS:
         changed = _with_count(setting, count)
-        compare(changed, log, str(count), makers(changed.models, DECODERS))
+        yield compare(changed, str(count), makers(changed.models, DECODERS))
 
 
 def _with_count(setting: Setting, count: int) -> Setting:
-    """Return the setting for so many frames a window."""
+    """Return the setting for this number of frames a window."""
     pair = with_frames(setting.pair, count)
     windows = [(seen_with(pair, window), scene) for window, scene in setting.windows]
     models = replace(setting.models, pair=pair)
@@ -63,7 +61,7 @@ def _with_count(setting: Setting, count: int) -> Setting:
 
 
 def with_frames(pair: ModelPair, count: int) -> ModelPair:
-    """Return the same models, for windows of so many frames."""
+    """Return the same models, for windows of this number of frames."""
     target = cast(VideoLlava, pair.target)
     each = target.spec.frame_tokens // target.spec.frames
     room = target.spec.most_tokens - target.spec.frame_tokens
@@ -72,7 +70,7 @@ def with_frames(pair: ModelPair, count: int) -> ModelPair:
 
 
 def seen_with(pair: ModelPair, window: Window) -> Window:
-    """Return the window as a camera sees it that takes the pair's number of frames, evenly spread."""
+    """Return the window with the pair's number of frames, at equal distances."""
     seed, second = FIRST_SEED + window.index // WINDOWS_PER_DRIVE, window.index % WINDOWS_PER_DRIVE
     scenes, spec = drive(seed, WINDOWS_PER_DRIVE + 1), pair.target.spec
     shares = np.arange(spec.frames) / spec.frames
@@ -94,11 +92,10 @@ def _result(setting: Setting, log: Log) -> Result:
     title = f"{len(setting.windows)} windows, by frames and decoder; median (10th to 90th percentile)"
     found.tables.append(Table(title, shown, "frames: decoder"))
     found.tables += [_by_stage(log, found), _hiding(log, found)]
-    found.plots["frames"] = _draw(log)
     found.notes += [
-        "The tiny target learned with 8 frames: with other numbers its captions are poor, of another length, "
-        "and cut at 64 tokens from 32 frames on; drafts that know its usual captions fit them less. Each "
-        "speed-up is over the same caption of the target alone.",
+        "The tiny target learned with 8 frames. With other numbers its captions are poor and of another "
+        "length, and from 32 frames on they are cut at 64 tokens. Drafts, which learned its usual captions, "
+        "fit them less. Each speed-up is over the same caption of the target alone.",
         _HEAD_NOTE,
         setting.trained.note,
     ]
@@ -127,7 +124,7 @@ def _by_stage(log: Log, found: Result) -> Table:
 
 
 def _hiding(log: Log, found: Result) -> Table:
-    """Published prefill hiding, whose draft runs beside the target's prefill or before it."""
+    """Compare published prefill hiding with a draft during the target's prefill, and before it."""
     parallel, sequential = paired(log.rows(_PUBLISHED, HIDING), log.rows(_PUBLISHED, SEQUENTIAL))
     gain = statistics.median([1e3 * (b.wall_s - a.wall_s) for a, b in zip(parallel, sequential, strict=True)])
     hiding, alone = paired(parallel, log.rows(_PUBLISHED, ALONE))
@@ -144,31 +141,4 @@ def _hiding(log: Log, found: Result) -> Table:
     return Table(title, {name: compared[name] for name in (HIDING, SEQUENTIAL, ALONE)}, "decoder")
 
 
-def _draw(log: Log) -> Figure:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    speeds, waits = figure.subplots(1, 2)
-    for name in DECODERS[:-1]:
-        records = [paired(log.rows(str(count), name), log.rows(str(count), ALONE)) for count in COUNTS]
-        walls = [[[record.wall_s for record in some] for some in both] for both in records]
-        medians = [1e3 * np.median(mine) for mine, _ in walls]
-        (line,) = waits.plot(COUNTS, medians, marker="o", label=name)
-        if name != ALONE:
-            found = [statistics.sooner(alone, mine) for mine, alone in walls]
-            middle, low, high = np.array([(one["median"], one["p10"], one["p90"]) for one in found]).T
-            ends = [middle - low, high - middle]
-            speeds.errorbar(COUNTS, middle, ends, marker="o", capsize=2, color=line.get_color(), label=name)
-    predicted = {1: 0.9, 8: 3.0, 16: 3.5, 32: 4.0, 64: 4.5}
-    speeds.plot(list(predicted), list(predicted.values()), "k:", label="predicted")
-    speeds.axhline(1, color="grey", linewidth=0.8)
-    speeds.set_ylabel("times sooner than the target alone")
-    waits.set_ylabel("ms from the last frame to the caption")
-    for axes in (speeds, waits):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(COUNTS, [str(count) for count in COUNTS])
-        axes.set_xlabel("frames a window")
-        axes.legend(fontsize=8)
-    bare(speeds, waits)
-    return figure
-
-
-FRAMES = Bench("Speed-up by the number of frames", _measure, _result, published=24)
+FRAMES = Bench("Speed-up by the number of frames", _parts, _result)

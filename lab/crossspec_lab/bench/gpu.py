@@ -1,8 +1,8 @@
-"""`crossspec bench gpu`: what 7B models take on a device, with random weights and scripted captions.
+"""`crossspec bench gpu`: time and memory of 7B models on a device, with random weights and scripted captions.
 
-Times of passes against the device's copy bandwidth, and latencies from a window's last frame by replay of a
-recorded caption trace. `--tiny` does the same with small models, on the CPU as well: it says nothing about a
-GPU, but runs all that a GPU runs.
+It measures passes against the device's copy bandwidth, and latencies from a window's last frame by replay of
+a recorded caption trace. `--tiny` runs the same code with small models, on the CPU as well. Its times show
+nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transformers.utils import logging
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes, verify_seconds
 from crossspec_lab.bench.gpu_windows import latencies, noise, replay_windows
 from crossspec_lab.bench.random_pair import Dimensions, dimensions_of, random_pair
-from crossspec_lab.bench.report import tell
+from crossspec_lab.bench.report import write_figures
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.tables import Table
 from crossspec_lab.bench.trace import Response, read_trace
@@ -80,10 +80,10 @@ def run(args: argparse.Namespace) -> int:
         free_memory()
         with _peak("latency", placement, measured["bytes"]):
             window_s = _TINY_WINDOW_S if args.tiny else _WINDOW_S
-            latency = latencies(replay_windows(pair, cases, args.hurried, heard, window_s))
+            latency = latencies(*replay_windows(pair, cases, args.hurried, heard, window_s))
         result["dtypes"][placement.dtype] = measured | passes | {"latency": latency}
-        # Now, because the next dtype may take longer than there is time.
-        tell(args, result, _tables(result))
+        # Written now, because time may end in the next dtype.
+        write_figures(args, result, _tables(result))
         # The next models come in the place of these.
         del pair
         free_memory()
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 def _placements(args: argparse.Namespace) -> list[Placement]:
     dtypes = dict.fromkeys(args.dtypes.split(","))
     if unknown := [dtype for dtype in dtypes if dtype not in DTYPES]:
-        raise InputError(f"--dtypes has '{unknown[0]}': give some of {','.join(DTYPES)}, with commas between")
+        raise InputError(f"--dtypes has '{unknown[0]}': set some of {','.join(DTYPES)}, with commas between")
     if not args.tiny and not torch.cuda.is_available():
         raise InputError(
             "bench gpu measures 7B models, but torch finds no CUDA device: run it where there is one, or try "
@@ -131,13 +131,13 @@ def _cases(
         if largest >= words:
             raise InputError(
                 f"the trace '{args.trace}' has the token {largest} of the {name}, but the {name} of "
-                f"{dimensions.name} knows {words}: give a trace of its own tokens"
+                f"{dimensions.name} has {words}: give a trace of its own tokens"
             )
     return [lines[row] for row in heard], [(lines[row], lines[max(0, row - 1)].target) for row in chosen]
 
 
 def _passes(pair: ModelPair, repeats: int, copied: float) -> dict[str, Any]:
-    """Figures of single passes, `copied` being bytes per second."""
+    """Return figures of single passes; `copied` is the copy bandwidth in bytes per second."""
     frames = noise(np.random.default_rng(0), pair.target.spec.frames, pair.target.spec.image_size)
     verify = verify_seconds(pair, frames, QUESTION, repeats)
     read = pass_bytes(pair, pair.target.spec.frame_tokens)
@@ -154,7 +154,7 @@ def _passes(pair: ModelPair, repeats: int, copied: float) -> dict[str, Any]:
 
 @contextmanager
 def _peak(phase: str, placement: Placement, sizes: dict[str, int]) -> Iterator[None]:
-    """The most bytes that were allocated on each device; on the CPU, the process's size afterwards."""
+    """Add the peak bytes on each device to `sizes`; on the CPU, the size of the process afterwards."""
     devices = {placement.device, placement.draft_on}
     for device in devices - {"cpu"}:
         torch.cuda.reset_peak_memory_stats(device)

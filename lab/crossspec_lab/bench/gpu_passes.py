@@ -20,7 +20,7 @@ from crossspec_ros.telemetry.trace import Trace
 
 
 def copy_bandwidth(device: torch.device, size: int, repeats: int) -> list[float]:
-    """Bytes per second, read and written together, of copies of `size` bytes."""
+    """Return the bytes per second, read and written, of copies of `size` bytes."""
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target, rates = torch.zeros_like(source), []
     for _ in range(repeats + 1):
@@ -38,8 +38,7 @@ def _wait(device: torch.device) -> None:
 
 
 def pass_bytes(pair: ModelPair, context: int) -> int:
-    """Bytes that a pass of the target over one token reads at least: layers, head, and the KV of `context`
-    tokens."""
+    """Return the least bytes that a pass over one token reads: layers, head, and KV of `context` tokens."""
     module: Any = pair.target.module
     body = pair.target.body
     weights = measured_bytes(body) - measured_bytes(body.embed_tokens) + measured_bytes(module.lm_head)
@@ -49,7 +48,7 @@ def pass_bytes(pair: ModelPair, context: int) -> int:
 def verify_seconds(
     pair: ModelPair, frames: np.ndarray, question: str, repeats: int
 ) -> dict[int, list[float]]:
-    """T_verify(n) in seconds, behind a window's frames and a question, size by size in each repeat."""
+    """Return T_verify(n) in seconds, after a window's frames and a question, by size."""
     times: dict[int, list[float]] = {size: [] for size in SIZES}
     with closing(LocalEngine(pair.target)) as engine:
         engine.warm_up(1)
@@ -57,8 +56,8 @@ def verify_seconds(
         for _ in range(repeats):
             answer = _EverySize(question)
             engine.ask(handle, answer, shown).result()
-            for taken, seconds in zip(times.values(), answer.seconds[1:], strict=True):
-                taken.append(seconds)
+            for kept, seconds in zip(times.values(), answer.seconds[1:], strict=True):
+                kept.append(seconds)
     return times
 
 

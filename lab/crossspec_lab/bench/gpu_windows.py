@@ -1,12 +1,11 @@
 """Windows of noise with scripted captions: decoders take turns at one window a second, then without a pause.
 
-A rehearsal is prescribed, because random weights write nothing: the recorded caption of half a second earlier
-(pessimistic, since none of its frames is in the window), or the caption itself (optimistic).
+Random weights write no captions, so the rehearsal is prescribed. It is the recorded caption of half a second
+earlier (pessimistic, since none of its frames is in the window), or the caption itself (optimistic).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
@@ -16,15 +15,14 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.baselines.generate import TransformersGenerate
-from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.one_shot import Waiting, Written
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.baselines.written import Written
-from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, cells
+from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, rows
 from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
-from crossspec_lab.bench.held_out import event_shape
+from crossspec_lab.bench.input_windows import event_shape
 from crossspec_lab.bench.live import Decoder, take_turns, timed
-from crossspec_lab.bench.records import Record
-from crossspec_lab.bench.scripted_pair import Teller
+from crossspec_lab.bench.records import Records
+from crossspec_lab.bench.scripted_pair import ScriptedPair
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.trace import Response, replay
 from crossspec_lab.world.phrases import QUESTION
@@ -39,9 +37,11 @@ from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
 
 ITSELF, EARLIER, NONE = "rehearsal: the caption itself", "rehearsal: caption of 0.5 s earlier", "no rehearsal"
-"""Names of crossspec_ros, by what its rehearsal is."""
+"""Names of crossspec_ros, by its rehearsal."""
+LIVE, HURRIED = "one window a second", "without a pause"
 _WARM_UP = 3
-"""Windows: a draft's buffers are kept until the next caption, so that the next draft needs others."""
+"""Number of windows: each draft keeps its buffers until the next caption, so that the next draft needs
+others."""
 _NO_PAUSE_S = 0.001
 """Length of windows whose images are all there when the window before has its caption."""
 _PROB = 0.9
@@ -69,36 +69,29 @@ class PrescribedRehearsal(Proposer):
         return DraftTree.chain(tokens, (_PROB,) * len(tokens), self.name)
 
 
-class Measured(NamedTuple):
-    """Records at one window a second, records without a pause, and the seconds of a pass by its tokens."""
-
-    live: list[Record]
-    hurried: list[Record]
-    pass_s: dict[int, float]
-
-
 def replay_windows(
     pair: ModelPair,
     cases: Sequence[tuple[Response, tuple[int, ...]]],
     hurried: int,
     heard: Sequence[Response] = (),
     window_s: float = 1.0,
-) -> Measured:
+) -> tuple[Records, dict[int, float]]:
     """Caption a window of noise for each case by all decoders in turn, the last ones without a pause.
 
     A case is a response and the tokens of half a second earlier. The caption memories begin with the captions
-    `heard`. Raises AssertionError for a caption that is not the scripted one.
+    `heard`. Raises AssertionError for a caption that is not the scripted one. Returns records under `LIVE`
+    and `HURRIED`, and the seconds of a pass by its tokens.
     """
-    teller = Teller(pair, QUESTION)
+    scripted_pair = ScriptedPair(pair, QUESTION)
     with ExitStack() as stack:
-        crossspec_ros = speculative_decoder(teller.pair)
+        crossspec_ros = speculative_decoder(scripted_pair.pair)
         cost = crossspec_ros.policy.cost
         assert cost is not None
         captioned = timed(crossspec_ros, stack)
 
         def scripted(caption: Decoder[Window], prepare: Callable[[Case], None]) -> Decoder[Case]:
             def run(case: Case, trace: Trace) -> Written:
-                wanted = teller.tell(case.response)
+                wanted = scripted_pair.script(case.response)
                 prepare(case)
                 written = caption(case.window, trace)
                 if written.tokens != wanted:
@@ -127,28 +120,22 @@ def replay_windows(
             ITSELF: rehearsed(ITSELF, lambda case: case.response.target),
             EARLIER: rehearsed(EARLIER, lambda case: case.earlier),
             NONE: rehearsed(NONE, lambda case: ()),
-            ALONE: other(Whole(crossspec_ros.alone())),
-            HIDING: other(PublishedPrefillHiding(teller.pair)),
-            GENERATE: other(TransformersGenerate(teller.pair, "plain")),
+            ALONE: other(Waiting(crossspec_ros.alone())),
+            HIDING: other(PublishedPrefillHiding(scripted_pair.pair)),
+            GENERATE: other(TransformersGenerate(scripted_pair.pair, "plain")),
         }
-        # What is slow the first time. The memories know these captions, or will be asked for them last.
+        # The first passes are slow. The memories have these captions, or will need them last.
         warm = heard[-_WARM_UP:] or [response for response, _ in cases[-_WARM_UP:]]
-        _take_turns(decoders, pair, [(response, ()) for response in warm], window_s, "warming up")
-        first = len(cases) - hurried
-        live = _take_turns(decoders, pair, cases[:first], window_s, "one window a second")
-        fast = _take_turns(decoders, pair, cases[first:], _NO_PAUSE_S, "without a pause")
-    return Measured(live, fast, cost.table())
-
-
-def _take_turns(
-    decoders: Mapping[str, Decoder[Case]],
-    pair: ModelPair,
-    cases: Sequence[tuple[Response, tuple[int, ...]]],
-    window_s: float,
-    label: str,
-) -> list[Record]:
-    windows = zip(noise_windows(pair, window_s), track(cases, label), strict=False)
-    return list(take_turns(decoders, (Case(window, *case) for window, case in windows)))
+        records, first = Records(), len(cases) - hurried
+        for condition, some, length_s in (
+            ("warming up", [(response, ()) for response in warm], window_s),
+            (LIVE, cases[:first], window_s),
+            (HURRIED, cases[first:], _NO_PAUSE_S),
+        ):
+            windows = zip(noise_windows(pair, length_s), track(some, condition), strict=False)
+            for record in take_turns(decoders, (Case(window, *case) for window, case in windows), condition):
+                records.add(record)
+    return records, cost.table()
 
 
 def noise_windows(pair: ModelPair, window_s: float) -> Iterator[Window]:
@@ -167,23 +154,17 @@ def noise(rng: np.random.Generator, images: int, size: int) -> np.ndarray:
     return rng.integers(0, 256, (images, size, size, 3), np.uint8)
 
 
-def latencies(measured: Measured) -> dict[str, Any]:
+def latencies(records: Records, pass_s: Mapping[int, float]) -> dict[str, Any]:
     """Return the figures by decoder, ready for JSON."""
-    live = _by_decoder(measured.live)
-    modes = {name: cells(_COLUMNS, mine, live[ALONE]) for name, mine in live.items()}
-    for name, mine in _by_decoder(measured.hurried).items():
+    modes = rows(records, LIVE, _COLUMNS, ALONE)
+    than_generate = rows(records, LIVE, [SOONER], GENERATE)
+    for name in records.decoders(HURRIED):
+        live = records.rows(LIVE, name)
         modes[name] |= {
-            "target's own work, ms": spread([record.target_ms for record in live[name]]),
-            "without a pause, s": spread([record.ended_s for record in mine]),
-            "hidden share": spread([record.hidden_share or 0.0 for record in live[name]]),
-            "sooner than generate, times": cells([SOONER], live[name], live[GENERATE])[SOONER],
+            "target's own work, ms": spread([record.target_ms for record in live]),
+            "without a pause, s": spread([record.ended_s for record in records.rows(HURRIED, name)]),
+            "hidden share": spread([record.hidden_share or 0.0 for record in live]),
+            "sooner than generate, times": than_generate[name][SOONER],
         }
-    policy_cost_ms = {tokens: 1e3 * seconds for tokens, seconds in measured.pass_s.items()}
-    return {"windows": len(live[ALONE]), "modes": modes, "policy_cost_ms": policy_cost_ms}
-
-
-def _by_decoder(records: Sequence[Record]) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        found[record.decoder].append(record)
-    return dict(found)
+    policy_cost_ms = {tokens: 1e3 * seconds for tokens, seconds in pass_s.items()}
+    return {"windows": len(records.rows(LIVE, ALONE)), "modes": modes, "policy_cost_ms": policy_cost_ms}

@@ -1,13 +1,13 @@
-"""From a window's last frame to its caption: every decoder on the same windows, in real time.
+"""Time from a window's last frame to its caption: every decoder on the same windows, in real time.
 
-Ours lives through each window: frames and event images come when they would. The others get the window when
-its last frame has come, and ours begins its answer no sooner.
+Our decoder gets frames and event images when they would come, and begins its answer with the last frame. The
+others get the window then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,45 +18,50 @@ from crossspec_lab.bench.device_use import BANDWIDTH, add_use
 from crossspec_lab.bench.formulae import add_formulae
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes
 from crossspec_lab.bench.live import live
-from crossspec_lab.bench.plots import wall_bars
+from crossspec_lab.bench.plots import timeline, wait_bars
 from crossspec_lab.bench.quality import add_quality
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting, compare
+from crossspec_lab.bench.setting import Bench, Part, Setting, compare
 from crossspec_lab.bench.tables import Table
-from crossspec_lab.bench.timeline import timeline
 from crossspec_ros.captioning.load_decoder import speculative_decoder
+from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 
 _WINDOWS, _TIMELINE = "windows", "timeline"
 _COPIED = 64 << 20
 
 
-def _measure(setting: Setting, log: Log) -> None:
+def _parts(setting: Setting) -> list[Part]:
     names = [name for name in DECODERS if name == STANDARD or name not in GAMMAS.values()]
-    compare(setting, log, _WINDOWS, makers(setting.models, names))
-    pair = setting.pair
-    if log.begin(BANDWIDTH, 1):
-        copied = max(copy_bandwidth(pair.target.device, _COPIED, 5))
-        more = {"copied": copied, "pass_bytes": pass_bytes(pair, pair.target.spec.frame_tokens)}
-        log.add(Record(BANDWIDTH, BANDWIDTH, 0, more=more))
-    if log.begin(_TIMELINE, 1):
-        trace = Trace()
-        with closing(speculative_decoder(pair)) as ours:
-            # The rehearsals of the first window are slower.
-            for window, _ in (*setting.windows[:2], setting.windows[0]):
-                trace = Trace()
-                live(ours, window, trace)
-            cost = ours.policy.cost
-        origin = trace.marks["closed"]
-        spans = [
-            (span.stage, (span.start_ns - origin) / 1e6, (span.end_ns - span.start_ns) / 1e6)
-            for span in trace.spans
-        ]
-        marks = {name: (stamp - origin) / 1e6 for name, stamp in trace.marks.items()}
-        verify_ms = {size: 1e3 * seconds for size, seconds in cost.table().items()} if cost else {}
-        drawn: dict[str, Any] = {"spans": spans, "marks": marks, "verify_ms": verify_ms}
-        log.add(Record(_TIMELINE, OURS, 0, more=drawn))
+    return [
+        compare(setting, _WINDOWS, makers(setting.models, names)),
+        Part(BANDWIDTH, 1, _bandwidth(setting.pair)),
+        Part(_TIMELINE, 1, _spans(setting)),
+    ]
+
+
+def _bandwidth(pair: ModelPair) -> Iterator[Record]:
+    copied = max(copy_bandwidth(pair.target.device, _COPIED, 5))
+    more = {"copied": copied, "pass_bytes": pass_bytes(pair, pair.target.spec.frame_tokens)}
+    yield Record(BANDWIDTH, BANDWIDTH, 0, more=more)
+
+
+def _spans(setting: Setting) -> Iterator[Record]:
+    with closing(speculative_decoder(setting.pair)) as ours:
+        # The rehearsals of the first window are slower.
+        for window, _ in (*setting.windows[:2], setting.windows[0]):
+            trace = Trace()
+            live(ours, window, trace)
+        cost = ours.policy.cost
+    origin = trace.marks["closed"]
+    spans = [
+        (span.stage, (span.start_ns - origin) / 1e6, (span.end_ns - span.start_ns) / 1e6)
+        for span in trace.spans
+    ]
+    marks = {name: (stamp - origin) / 1e6 for name, stamp in trace.marks.items()}
+    verify_ms = {size: 1e3 * seconds for size, seconds in cost.table().items()} if cost else {}
+    yield Record(_TIMELINE, OURS, 0, more={"spans": spans, "marks": marks, "verify_ms": verify_ms})
 
 
 def _result(setting: Setting, log: Log) -> Result:
@@ -80,17 +85,18 @@ def _result(setting: Setting, log: Log) -> Result:
         add_formulae(log, _WINDOWS, found)
     if ours[0].truth:
         add_quality(log, _WINDOWS, found)
-    found.plots["decoders"] = _draw(log, names)
+    figure = Figure(figsize=(9, 0.8 + 0.3 * len(names)), layout="constrained")
+    wait_bars(figure.subplots(), {name: row[WALL] for name, row in compared.items()})  # type: ignore[misc]
+    found.plots["decoders"] = figure
     found.plots[_TIMELINE] = timeline(drawn.more["spans"], drawn.more["marks"])
     depends = ", ".join(name for name in names if DECODERS[name].depends_on_time)
     found.notes.append(
-        f"All decoders but ours begin when the last frame has come. 'equal' counts captions that are token "
-        f"for token the target's own; lossy decoders need not give these. How many tokens a pass gives "
-        f"depends on the machine for: {depends}."
+        f"All decoders but ours begin with the last frame. 'equal' counts captions with the target's own "
+        f"tokens; lossy decoders may write others. Tokens a pass depend on the machine for: {depends}."
     )
     found.notes.append(
-        "REST looks up captions of 2,000 training windows, which the same grammar wrote. No recording of a "
-        "real drive has as near a text to look up; suffix decoding and our memory begin empty."
+        "REST looks up captions of 2,000 training windows from the same grammar. Real drives have no text as "
+        "similar. Suffix decoding and our memory begin empty."
     )
     if setting.models.specvlm:
         found.notes.append(setting.trained.note)
@@ -103,10 +109,4 @@ def _stages(log: Log, name: str) -> dict[str, float]:
     return {stage: float(np.median([one.get(stage, 0.0) for one in found])) for stage in stages}
 
 
-def _draw(log: Log, names: list[str]) -> Figure:
-    figure = Figure(figsize=(9, 0.8 + 0.3 * len(names)), layout="constrained")
-    wall_bars(figure.subplots(), {name: log.rows(_WINDOWS, name) for name in names})
-    return figure
-
-
-LATENCY = Bench("From the last frame to the caption", _measure, _result)
+LATENCY = Bench("From the last frame to the caption", _parts, _result)

@@ -1,4 +1,4 @@
-"""How decoders live through a window in real time, or get it at its last frame; they take turns."""
+"""Captions in real time: decoders live through a window or get it at its last frame, in turns."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from crossspec_lab.baselines.written import Baseline, Written
+from crossspec_lab.baselines.one_shot import Baseline, Waiting, Written
 from crossspec_lab.bench.records import Record
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_ros.captioning.caption import Caption, Options
@@ -22,7 +23,7 @@ Decoder = Callable[[Case, Trace], Written]
 """Captions a case; where it is timed, it marks "last_frame" and "closed" in the trace."""
 OPTIONS = Options(QUESTION)
 _IDLE_S = 0.1
-"""Pause before a decoder that begins at the last frame: ours too comes from idling."""
+"""Pause before a decoder that begins at the last frame: ours is idle then, too."""
 _POLL_S = 2e-4
 
 
@@ -105,23 +106,26 @@ def sleep_until(at_ns: int) -> None:
     time.sleep(max(0, at_ns - time.perf_counter_ns()) / 1e9)
 
 
-def timed(decoder: Any, stack: ExitStack, options: Options = OPTIONS) -> Decoder[Window]:
+class Lived(Waiting):
+    """A decoder of crossspec_ros that lives through the window."""
+
+    def __call__(self, window: Window, question: str, trace: Trace) -> Written:
+        caption = live(self.decoder, window, trace, replace(self.options, question=question))
+        return Written(caption.token_ids, caption.accept_lengths)
+
+
+def timed(decoder: Any, stack: ExitStack) -> Decoder[Window]:
     """Return captioning in real time: ours lives through the window, others begin at its last frame.
 
     The decoder is closed with the stack.
     """
     if hasattr(decoder, "close"):
         stack.enter_context(closing(decoder))
-    is_ours = isinstance(decoder, PrefillHiddenDecoder)
-    return _lived(decoder, options) if is_ours else _begun_at_last_frame(decoder)
-
-
-def _lived(decoder: PrefillHiddenDecoder, options: Options) -> Decoder[Window]:
-    def run(window: Window, trace: Trace) -> Written:
-        caption = live(decoder, window, trace, options)
-        return Written(caption.token_ids, caption.accept_lengths)
-
-    return run
+    if isinstance(decoder, PrefillHiddenDecoder):
+        decoder = Lived(decoder)
+    if isinstance(decoder, Lived):
+        return lambda window, trace: decoder(window, QUESTION, trace)
+    return _begun_at_last_frame(decoder)
 
 
 def _begun_at_last_frame(answer: Baseline) -> Decoder[Window]:
@@ -138,10 +142,9 @@ def _begun_at_last_frame(answer: Baseline) -> Decoder[Window]:
 def stream(
     decoder: PrefillHiddenDecoder, window: Window, options: Options = OPTIONS, frames: int | None = None
 ) -> float:
-    """Give a decoder the window's images as while it is open, but only so many `frames`.
+    """Let a decoder read the images of an open window, with the first `frames`, and wait for each step.
 
-    All of it is read, drafted, rehearsed and prepared for, however long that takes. Returns the seconds that
-    rehearsing and preparing took.
+    Returns the seconds of rehearsing and preparing.
     """
     seconds = 0.0
     drafting = [decoder.stream_event_image(window.index, image, options) for image in window.event_images]
@@ -159,7 +162,7 @@ def stream(
 
 
 def wait_until_idle(decoder: PrefillHiddenDecoder, index: int) -> None:
-    """Wait until the engine has nothing left to rehearse or to prepare for the open window `index`."""
+    """Wait until the engine has rehearsed and prepared the open window `index`."""
     live = decoder._live.find(index)
     while live is not None and live.handle is not None and live.handle.has_more:
         time.sleep(_POLL_S)

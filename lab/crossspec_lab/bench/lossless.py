@@ -1,12 +1,11 @@
-"""`crossspec bench lossless`: is the caption the target's own? The claims of docs/decoding.md, counted."""
+"""`crossspec bench lossless`: count the answers that are the target's own, as docs/decoding.md claims."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import random
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
@@ -17,12 +16,12 @@ from transformers.utils import logging
 from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.generate_inputs import continued, generate_inputs
 from crossspec_lab.baselines.llama import has_llama_model
+from crossspec_lab.baselines.one_shot import Written
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
-from crossspec_lab.baselines.written import Written
 from crossspec_lab.bench.decoders import GENERATE, OTHERS, Models, makers
-from crossspec_lab.bench.held_out import held_out_windows
+from crossspec_lab.bench.input_windows import held_out_windows
 from crossspec_lab.bench.live import Decoder, stream, take_turns
-from crossspec_lab.bench.report import tell
+from crossspec_lab.bench.report import write_figures
 from crossspec_lab.bench.setting import check_windows, measured_pair
 from crossspec_lab.bench.statistics import spread
 from crossspec_lab.bench.tables import Table
@@ -50,20 +49,42 @@ SCHEMAS = (
     json.dumps(questions.SCHEMA),
     '{"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]}',
 )
-"""Schemas of a closed world, and of free text that no length bounds."""
-_ON_ENGINE = 9
-"""Decoders that share an engine at most."""
-_LEAST_FOR_RATE = 8
-"""Windows of which a rate in bfloat16 is told."""
+"""Schemas of a closed world, and of free text without a maximum length."""
+_MAX_DECODERS = 9
+"""Highest number of decoders that share an engine."""
+_MIN_WINDOWS = 8
+"""Lowest number of windows for a rate in bfloat16."""
 
 
-class Asked(NamedTuple):
-    """A question about a window, and the target's own answer. Nobody times it, so traces stay empty."""
+class Case(NamedTuple):
+    """A question about a window, and the target's own answer."""
 
     window: Window
     question: str
     wanted: tuple[int, ...]
     schema: str = ""
+
+
+class Answers(NamedTuple):
+    """Number of a decoder's answers, and the ones that differ from the target's own, with their cases."""
+
+    total: int
+    wrong: list[tuple[Case, tuple[int, ...]]]
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of equal answers, and that of all."""
+        return {"equal": self.total - len(self.wrong), "total": self.total}
+
+    def differences(self, pair: ModelPair) -> dict[str, Any]:
+        """Return also where each wrong answer first differs, and the target's own margin there."""
+        places = [_first_difference(case.wanted, got) for case, got in self.wrong]
+        margins = [_margin(pair, case, at) for (case, _), at in zip(self.wrong, places, strict=True)]
+        return {
+            "identical": self.total - len(self.wrong),
+            "answers": self.total,
+            "first_divergence": places,
+            "margin": margins,
+        }
 
 
 class Adversary(Proposer):
@@ -75,7 +96,7 @@ class Adversary(Proposer):
         self.answer: tuple[int, ...] = ()
         self._random, self._vocabulary, self._eos = random.Random(0), vocabulary, eos_id
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         at, nodes = len(context.tokens), self._random.randrange(24)
         parents: list[int] = []
         tokens: list[int] = []
@@ -92,35 +113,30 @@ class Adversary(Proposer):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Count on `args.windows` held-out windows, print tables, and write the figures if asked."""
+    """Compare on `args.windows` held-out windows, print tables, and write the figures if requested."""
     check_windows(args.windows)
     logging.set_verbosity_error()
     models = args.models or tiny_models()
     pair = measured_pair(args)
     rendered = track(held_out_windows(pair, args.windows), "rendering windows", args.windows)
     windows = [window for window, _ in rendered]
-    # Others' ways of decoding are the usual pair's business.
-    is_usual = not args.target
     heads = fitting_heads(models, args.target, pair.target, pair.draft)
-    exact = count_equal(pair, windows, "float32", is_usual, heads)
-    by_schema = count_equal(pair, windows, "float32, JSON", False, heads, SCHEMAS)
+    # Other projects' decoders are compared for the usual pair only.
+    has_others = not args.target
+    exact = _counts(with_generate(pair, windows, "float32", heads, has_others))
+    in_json = _counts(with_generate(pair, windows, "float32, JSON", heads, schemas=SCHEMAS))
     by_llama = {
-        kind: count_by_llama(pair, windows, heads, dtype)
+        kind: _counts(with_llama(pair, windows, heads, dtype))
         for dtype, kind in LLAMA_KINDS.items()
         if has_llama_model(pair) and dtype != "float32"
     }
     pair.target.module.to(torch.bfloat16)
-    # For a rate fewer will do.
     heads = fitting_heads(models, args.target, pair.target, pair.draft)
-    reduced = count_equal(
-        pair, windows[: max(_LEAST_FOR_RATE, len(windows) // 4)], "bfloat16", is_usual, heads
-    )
-    figures, in_json = (
-        {name: {"equal": row["identical"], "total": row["answers"]} for name, row in rows.items()}
-        for rows in (exact, by_schema)
-    )
+    fewer = windows[: max(_MIN_WINDOWS, len(windows) // 4)]
+    answers = with_generate(pair, fewer, "bfloat16", heads, has_others)
+    reduced = {name: one.differences(pair) for name, one in answers.items()}
     tables = [
-        Table("float32: answers identical to transformers' generate(do_sample=False)", figures, "decoder"),
+        Table("float32: answers identical to transformers' generate(do_sample=False)", exact, "decoder"),
         Table("float32, JSON of a schema: identical to generate with the library's mask", in_json, "decoder"),
         Table(
             "bfloat16: identical answers, and where the others first differ: token, and by how many logits "
@@ -133,79 +149,67 @@ def run(args: argparse.Namespace) -> int:
             for kind, rows in by_llama.items()
         ),
     ]
-    parts = {
-        "JSON": in_json,
-        "bfloat16": reduced,
-        **({"llama.cpp": by_llama} if by_llama else {}),
-    }
-    tell(args, figures | parts, tables)
-    exact_ones = [figures, in_json, *by_llama.values()]
-    right = all(row["equal"] == row["total"] for rows in exact_ones for row in rows.values())
-    return 0 if right else 1
+    parts = {"JSON": in_json, "bfloat16": reduced, **({"llama.cpp": by_llama} if by_llama else {})}
+    write_figures(args, exact | parts, tables)
+    is_exact = all(
+        row["equal"] == row["total"] for rows in (exact, in_json, *by_llama.values()) for row in rows.values()
+    )
+    return 0 if is_exact else 1
+
+
+def _counts(answers: Mapping[str, Answers]) -> dict[str, Any]:
+    return {name: one.counts() for name, one in answers.items()}
 
 
 def _median(value: Any) -> Any:
     return (spread(value) if value else None) if isinstance(value, list) else value
 
 
-def count_equal(
+def with_generate(
     pair: ModelPair,
     windows: list[Window],
     label: str,
-    others: bool,
     heads: Sequence[Head],
+    has_others: bool = False,
     schemas: Sequence[str] = ("",),
-) -> dict[str, Any]:
-    """Answers to `QUESTIONS`, or about each of the `schemas`, compared with transformers' greedy `generate`:
-    ours, and those of `others`.
-
-    Of those that differ, `first_divergence` is the first token that does and `margin` that of `_margin`.
-    """
+) -> dict[str, Answers]:
+    """Compare answers to `QUESTIONS`, or in each of the `schemas`, with transformers' greedy `generate`."""
     plain = {schema: TransformersGenerate(pair, "plain", schema) for schema in schemas}
-    asked = [
-        (question, schema) for schema in schemas for question in (QUESTIONS[:1] if schema else QUESTIONS)
-    ]
     cases = [
-        Asked(window, question, plain[schema](window, question, Trace()).tokens, schema)
+        Case(window, question, plain[schema](window, question, Trace()).tokens, schema)
         for window in track(windows, f"asking in {label}")
-        for question, schema in asked
+        for schema in schemas
+        for question in (QUESTIONS[:1] if schema else QUESTIONS)
     ]
     with ExitStack() as stack:
-        decoders = _ours(pair, stack, heads) | (_others(pair, stack) if others else {})
-        records = list(take_turns(decoders, track(cases, f"comparing in {label}")))
-    figures = {}
-    for name in decoders:
-        wrong = [
-            (cases[one.window], one.tokens)
-            for one in records
-            if one.decoder == name and one.tokens != cases[one.window].wanted
-        ]
-        places = [_first_difference(case.wanted, got) for case, got in wrong]
-        figures[name] = {
-            "identical": len(cases) - len(wrong),
-            "answers": len(cases),
-            "first_divergence": places,
-            "margin": [_margin(pair, case, at) for (case, _), at in zip(wrong, places, strict=True)],
-        }
-    return figures
+        decoders = _ours(pair, stack, heads) | (_others(pair, stack) if has_others else {})
+        return _answers(decoders, cases, label)
 
 
-def count_by_llama(
+def with_llama(
     pair: ModelPair, windows: list[Window], heads: Sequence[Head], dtype: str
-) -> dict[str, Any]:
-    """Answers by llama.cpp in these numbers compared with its own greedy ones of prompts read at once."""
+) -> dict[str, Answers]:
+    """Compare answers by llama.cpp in this dtype with its own greedy ones to prompts read at once."""
+    label = f"llama.cpp, {dtype}"
     with ExitStack() as stack:
         engine = _llama_engine(pair, dtype)
-        ways = _ways(pair, stack, heads, _adversary(pair), engine)
+        decoders = _decoders(pair, stack, heads, _adversary(pair), engine)
         plain = stack.enter_context(closing(_unlimited(pair, engine=engine)))
         cases = [
-            Asked(window, question, plain.caption(window, Options(question), Trace()).token_ids)
-            for window in track(windows, f"asking llama.cpp in {dtype}")
+            Case(window, question, plain.caption(window, Options(question), Trace()).token_ids)
+            for window in track(windows, f"asking in {label}")
             for question in QUESTIONS
         ]
-        records = list(take_turns(ways, track(cases, f"comparing in {dtype}")))
-    equal = Counter(one.decoder for one in records if one.tokens == cases[one.window].wanted)
-    return {name: {"equal": equal[name], "total": len(cases)} for name in ways}
+        return _answers(decoders, cases, label)
+
+
+def _answers(decoders: Mapping[str, Decoder[Case]], cases: list[Case], label: str) -> dict[str, Answers]:
+    found = {name: Answers(len(cases), []) for name in decoders}
+    for one in take_turns(decoders, track(cases, f"comparing in {label}")):
+        case = cases[one.window]
+        if one.tokens != case.wanted:
+            found[one.decoder].wrong.append((case, one.tokens))
+    return found
 
 
 def _adversary(pair: ModelPair) -> Adversary:
@@ -216,10 +220,10 @@ def _unlimited(pair: ModelPair, *proposers: Proposer, engine: Engine | None = No
     return PrefillHiddenDecoder(pair, Policy(proposers, None), engine=engine)
 
 
-def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Adversary) -> Decoder[Asked]:
+def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Adversary) -> Decoder[Case]:
     stack.enter_context(closing(decoder))
 
-    def answer(case: Asked, trace: Trace) -> Written:
+    def answer(case: Case, trace: Trace) -> Written:
         adversary.answer = case.wanted
         options = Options(case.question, grammar=decoder.grammar(case.schema))
         stream(decoder, case.window, options)
@@ -228,14 +232,14 @@ def _streamed(decoder: PrefillHiddenDecoder, stack: ExitStack, adversary: Advers
     return answer
 
 
-def _ways(
+def _decoders(
     pair: ModelPair,
     stack: ExitStack,
     heads: Sequence[Head],
     adversary: Adversary,
     engine: Engine | None = None,
-) -> dict[str, Decoder[Asked]]:
-    """Our decoders by name; on one `engine` where it is given, which is closed with the first of them."""
+) -> dict[str, Decoder[Case]]:
+    """Return our decoders by name; an `engine` that they share is closed with the first of them."""
     named: dict[str, Sequence[Proposer]] = {
         "target alone, streamed": (),
         "caption memory": make_proposers(["memory"]),
@@ -247,40 +251,40 @@ def _ways(
     if heads:
         named["draft heads"] = heads
     # The first to be entered is the last to be closed, and closes the engine.
-    whole = _streamed(head_decoder(pair, heads, engine=engine), stack, adversary)
+    complete = _streamed(head_decoder(pair, heads, engine=engine), stack, adversary)
     found = {
         name: _streamed(_unlimited(pair, *proposers, engine=engine), stack, adversary)
         for name, proposers in named.items()
     }
-    return found | {"all, measured policy": whole}
+    return found | {"all, measured policy": complete}
 
 
 def _llama_engine(pair: ModelPair, dtype: str) -> Engine:
     engine = LocalEngine(pair.target, runner=llama_runner(pair.target, dtype, torch.get_num_threads()))
-    # Each decoder keeps its last window beside the one in work.
-    engine.warm_up(2 * _ON_ENGINE)
+    # Each decoder keeps its last window and the one in work.
+    engine.warm_up(2 * _MAX_DECODERS)
     return engine
 
 
-def _ours(pair: ModelPair, stack: ExitStack, heads: Sequence[Head]) -> dict[str, Decoder[Asked]]:
+def _ours(pair: ModelPair, stack: ExitStack, heads: Sequence[Head]) -> dict[str, Decoder[Case]]:
     adversary = _adversary(pair)
     one_shot = stack.enter_context(closing(_unlimited(pair, *make_proposers(["memory", "event_draft"]))))
 
-    def asking(case: Asked, trace: Trace) -> Written:
+    def asking(case: Case, trace: Trace) -> Written:
         options = Options(case.question, grammar=one_shot.grammar(case.schema))
         if case.question == QUESTIONS[0] and case.schema in ("", SCHEMAS[0]):
             return Written(one_shot.caption(case.window, options, Trace()).token_ids)
         return Written(one_shot.ask(options, Trace()).token_ids)
 
-    found = {**_ways(pair, stack, heads, adversary), "one-shot, further questions": asking}
+    found = {**_decoders(pair, stack, heads, adversary), "one-shot, further questions": asking}
     if pair.target.dtype == torch.float32 and has_llama_model(pair):
-        ways = _ways(pair, stack, heads, adversary, _llama_engine(pair, "float32"))
-        found |= {f"llama.cpp, {name}": way for name, way in ways.items()}
+        in_llama = _decoders(pair, stack, heads, adversary, _llama_engine(pair, "float32"))
+        found |= {f"llama.cpp, {name}": decoder for name, decoder in in_llama.items()}
     return found
 
 
-def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Asked]]:
-    def other(make: Callable[[], Any]) -> Decoder[Asked]:
+def _others(pair: ModelPair, stack: ExitStack) -> dict[str, Decoder[Case]]:
+    def other(make: Callable[[], Any]) -> Decoder[Case]:
         decoder = make()
         if hasattr(decoder, "close"):
             stack.enter_context(closing(decoder))
@@ -296,11 +300,10 @@ def _first_difference(wanted: tuple[int, ...], got: tuple[int, ...]) -> int:
 
 
 @torch.inference_mode()
-def _margin(pair: ModelPair, case: Asked, at: int) -> float:
-    """By how many logits the target alone prefers its own token `at` that place over the second best.
+def _margin(pair: ModelPair, case: Case, at: int) -> float:
+    """Return by how many logits the target alone prefers its own token at this place to the second best.
 
-    Where numerics alone decide, that is of the size of the arithmetic's rounding; where it is large, the
-    decoder is wrong.
+    A margin of the size of rounding errors is a tie. A large margin shows an error in the decoder.
     """
     inputs = generate_inputs(pair.target, case.window.frames, case.question)
     inputs = continued(inputs, case.wanted[:at])

@@ -1,8 +1,8 @@
 """Predictions of the research behind this project, and what it had measured itself: `predictions.csv`.
 
-A row has `what` it is, the `published` value, its `kind`, and the `key` and `unit` of our own figure. "P" was
-predicted and never run. "M" was measured by its authors on an RTX 4090 with 4-bit models over DSEC; where two
-of their runs disagree both stand.
+A row has a description (`what`), the `published` value, its `kind`, and the `key` and `unit` of our own
+figure. "P" was predicted and never run. "M" was measured by its authors on an RTX 4090 with 4-bit models over
+DSEC. If two of their runs disagree, the row has both.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ with Path(__file__).with_suffix(".csv").open(newline="") as _file:
 
 
 def predicted(bench: str, figures: Mapping[str, Cell], unmeasured: Mapping[str, str]) -> Table | None:
-    """Return each published figure beside ours, or the reason why there is none; None without predictions.
+    """Return each published figure with ours or the reason why it is missing; None without predictions.
 
-    Raises KeyError where there is neither.
+    Raises KeyError for a published figure without both.
     """
     if bench not in PREDICTIONS:
         return None

@@ -36,7 +36,7 @@ def scores(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _words(text: str) -> str:
-    """As the packages take a sentence: words in small letters, without punctuation."""
+    """Return the words in small letters, without punctuation, as the packages need them."""
     return " ".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 

@@ -1,10 +1,12 @@
-"""Both models at given dimensions with random weights: they take the time of the real ones, and say nothing.
+"""Pairs with random weights, such as Video-LLaVA-7B and EventGPT-7B, which take the time of the real ones.
 
-What is fast or slow depends on shapes and numbers' sizes, not on what a model was taught.
+Times depend on shapes and dtypes, not on the values of weights.
 """
 
 from __future__ import annotations
 
+import json
+import tempfile
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,6 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from crossspec_lab.bench.released import released_pair
 from crossspec_ros.models.eventgpt import EventGPTArchitecture
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import Placement
@@ -23,10 +24,48 @@ from crossspec_ros.paths import tiny_models
 
 _SPREAD = 0.02
 """Standard deviation of quantised weights; transformers draws all others."""
+_LLAMA_7B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+_CLIP_L = {
+    "model_type": "clip_vision_model",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "image_size": 224,
+    "patch_size": 14,
+    "projection_dim": 768,
+}
+_CONFIGS = {
+    "target": {
+        "model_type": "video_llava",
+        "text_config": _LLAMA_7B | {"vocab_size": 32064},
+        "vision_config": _CLIP_L,
+        "image_seq_length": 256,
+        "video_seq_length": 2056,
+    },
+    "draft": _LLAMA_7B
+    | {
+        "model_type": "EventChat_llama",
+        "vocab_size": 32003,
+        "mm_visual_tower": "openai/clip-vit-large-patch14-336",
+    },
+}
 
 
 class Dimensions(NamedTuple):
-    """Which models, known by their configs alone."""
+    """Architectures of both models, from their configs alone."""
 
     name: str
     target: TargetArchitecture
@@ -35,26 +74,36 @@ class Dimensions(NamedTuple):
     """The target's own."""
 
 
+def released_pair() -> tuple[TargetArchitecture, EventGPTArchitecture]:
+    """Return both architectures; they have no weights and no tokenizers."""
+    with tempfile.TemporaryDirectory() as name:
+        for model, values in _CONFIGS.items():
+            folder = Path(name) / model
+            folder.mkdir()
+            (folder / "config.json").write_text(json.dumps(values))
+        return target_architecture(Path(name) / "target"), draft_architecture(Path(name) / "draft")
+
+
 def tiny() -> Dimensions:
-    """Dimensions of the shipped pair."""
+    """Return dimensions of the shipped pair."""
     folder = tiny_models()
     return Dimensions("tiny", target_architecture(folder / "target"), draft_architecture(folder / "draft"))
 
 
 def dimensions_of(is_tiny: bool, target: str = "") -> Dimensions:
-    """Dimensions of the shipped pair, or of the released 7B models; the target may be that of a folder."""
+    """Return the dimensions of the shipped pair or the 7B models, with the target of a folder if named."""
     found = tiny() if is_tiny else Dimensions("7B", *released_pair())
     if not target:
         return found
-    known = target_architecture(Path(target))
-    return found._replace(name=Path(target).name, target=known, tokenizer=known.tokenizer())
+    other = target_architecture(Path(target))
+    return found._replace(name=Path(target).name, target=other, tokenizer=other.tokenizer())
 
 
 def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -> ModelPair:
-    """Models of these dimensions where and in which numbers `placement` says.
+    """Return models of these dimensions on the devices and in the dtype of `placement`.
 
-    Tokenizers are those of `like`, whose token ids must be valid in the larger vocabularies, but for a target
-    that has one.
+    Tokenizers come from `like`, unless the target has its own. Their token ids must be valid in the larger
+    vocabularies.
     """
     assert like.draft is not None
     target: Any = dimensions.target
@@ -70,7 +119,7 @@ def random_pair(like: ModelPair, dimensions: Dimensions, placement: Placement) -
 
 @torch.no_grad()
 def _filled(architecture: Any, placement: Placement, device: str) -> Any:
-    """Its module with numbers, made where they will be; a quantised layer's others are gone at once."""
+    """Return the module with random weights, made and quantised layer by layer on the device."""
     model = deepcopy(architecture.skeleton)
     if config := placement.quantization(architecture.unquantized):
         from transformers.integrations.bitsandbytes import replace_with_bnb_linear

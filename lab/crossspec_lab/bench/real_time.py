@@ -1,7 +1,7 @@
-"""Windows in a row in real time: what a decoder captions, what it drops, and how late it is.
+"""Windows in a row in real time: captions, dropped windows and latencies.
 
-Our decoder is driven by the thread of the captioner node. Any other has one window in work; when it is done,
-the newest window wins, and those between are dropped.
+The thread of the captioner node drives our decoder. Any other decoder has one window in work. Then it gets
+the newest window, and the windows between are dropped.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from crossspec_lab.baselines.written import Written
+from crossspec_lab.baselines.one_shot import Written
 from crossspec_lab.bench.live import OPTIONS, sleep_until
 from crossspec_lab.bench.records import Record
 from crossspec_lab.world.phrases import QUESTION
@@ -28,66 +28,61 @@ _START_S = 0.2
 _WAIT_S = 120.0
 
 
-@dataclass(frozen=True)
-class Captioned:
-    """Caption of a window, with seconds from the window's last frame to the caption and to the close, and
-    from the stream's begin; `engine_s` is the target's own time for it, the rehearsal included."""
+def caption_stream(
+    decoder: Any, windows: Sequence[Window], period_s: float, name: str, condition: str = ""
+) -> Iterator[Record]:
+    """Caption windows that open every `period_s`; yield a record of each, also of the dropped ones.
 
-    window: int
-    written: Written
-    wall_s: float
-    closed_s: float
-    ended_s: float
-    engine_s: float
-
-    def record(self, condition: str, name: str) -> Record:
-        """Return the record of the decoder of this name."""
-        return Record(
-            condition,
-            name,
-            self.window,
-            self.written.tokens,
-            self.written.accept_lengths,
-            wall_s=self.wall_s,
-            closed_s=self.closed_s,
-            more={"dropped": False, "ended_s": self.ended_s, "engine_s": self.engine_s},
-        )
-
-
-def caption_stream(decoder: Any, windows: Sequence[Window], period_s: float) -> Iterator[Captioned]:
-    """Let `windows` open one after the other every `period_s`; those that are missing were dropped."""
+    `more` has `dropped`, the seconds from the stream's begin to the caption (`ended_s`), and the target's own
+    seconds for the caption and its rehearsals (`engine_s`).
+    """
     begun_ns, period_ns = time.perf_counter_ns() + round(_START_S * SECOND), round(period_s * SECOND)
     streamed = [paced(window, i, period_ns) for i, window in enumerate(windows)]
     run = _by_captioner if isinstance(decoder, PrefillHiddenDecoder) else _one_by_one
+    due = 0
     for window, written, ended_ns, engine_s in run(decoder, streamed, begun_ns, period_ns):
+        for dropped in range(due, window.index):
+            yield Record(condition, name, dropped, more={"dropped": True})
+        due = window.index + 1
         ended_s, last_s = (ended_ns - begun_ns) / SECOND, window.frame_stamps_ns[-1] / SECOND
-        closed_s = window.end_ns / SECOND - last_s
-        yield Captioned(window.index, written, ended_s - last_s, closed_s, ended_s, engine_s)
+        yield Record(
+            condition,
+            name,
+            window.index,
+            written.tokens,
+            written.accept_lengths,
+            wall_s=ended_s - last_s,
+            closed_s=window.end_ns / SECOND - last_s,
+            more={"dropped": False, "ended_s": ended_s, "engine_s": engine_s},
+        )
 
 
-_Told = tuple[Window, Written, int, float]
+_Captioned = tuple[Window, Written, int, float]
+"""A window, its caption, when that was complete in ns, and the target's own seconds."""
 
 
 def _by_captioner(
     decoder: PrefillHiddenDecoder, windows: Sequence[Window], begun_ns: int, period_ns: int
-) -> Iterator[_Told]:
-    """By the captioner's own thread: frames and event images come at their times, and windows close."""
+) -> Iterator[_Captioned]:
+    """Use the captioner's own thread: frames and event images come at their times, and windows close."""
     outcomes: queue.Queue[Outcome] = queue.Queue()
     grid = WindowGrid(period_ns, decoder.pair.target.spec.frames)
     captioner = Captioner(decoder, OPTIONS, _Queued(outcomes), grid=grid)
     captioner.start()
-    arrivals = _arrivals(captioner, windows, begun_ns)
     try:
-        told = 0
-        for at_ns, do in sorted(arrivals, key=lambda one: one[0]):
+        for at_ns, do in sorted(_arrivals(captioner, windows, begun_ns), key=lambda one: one[0]):
             sleep_until(begun_ns + at_ns)
             do()
-            while not outcomes.empty():
-                told += 1
-                yield from _told(outcomes.get(), windows)
-        while told < len(windows):
-            told += 1
-            yield from _told(outcomes.get(timeout=_WAIT_S), windows)
+        for _ in windows:
+            outcome = outcomes.get(timeout=_WAIT_S)
+            if outcome.error is not None:
+                raise outcome.error
+            if outcome.caption is not None:
+                caption, spans = outcome.caption, outcome.trace.spans
+                ended_ns = max(span.end_ns for span in spans if span.stage == "answer")
+                engine_ns = sum(span.end_ns - span.start_ns for span in spans if span.stage in TARGET_STAGES)
+                written = Written(caption.token_ids, caption.accept_lengths)
+                yield windows[outcome.window.index], written, ended_ns, engine_ns / SECOND
     finally:
         captioner.stop(_WAIT_S)
 
@@ -103,30 +98,21 @@ class _Queued(Listener):
 def _arrivals(
     captioner: Captioner, windows: Sequence[Window], begun_ns: int
 ) -> Iterator[tuple[int, Callable[[], Any]]]:
-    """Yield what comes, with its time in the stream."""
+    """Yield each arrival with its time in the stream."""
     for window in windows:
         for image, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
             yield stamp_ns, partial(captioner.add_image, window.index, FRAMES, image, stamp_ns)
         slice_ns = (window.end_ns - window.start_ns) // max(1, len(window.event_images))
         for i, image in enumerate(window.event_images, 1):
-            # The last slice ends before its window is told to have closed.
+            # The last slice ends before the captioner closes its window.
             at_ns = window.start_ns + i * slice_ns - 1
             yield at_ns, partial(captioner.add_image, window.index, EVENTS, image, at_ns)
         yield window.end_ns, partial(captioner.close, window, begun_ns + window.end_ns)
 
 
-def _told(outcome: Outcome, windows: Sequence[Window]) -> Iterator[_Told]:
-    if outcome.error is not None:
-        raise outcome.error
-    if outcome.caption is not None:
-        caption, spans = outcome.caption, outcome.trace.spans
-        ended_ns = max(span.end_ns for span in spans if span.stage == "answer")
-        engine_ns = sum(span.end_ns - span.start_ns for span in spans if span.stage in TARGET_STAGES)
-        written = Written(caption.token_ids, caption.accept_lengths)
-        yield windows[outcome.window.index], written, ended_ns, engine_ns / SECOND
-
-
-def _one_by_one(decoder: Any, windows: Sequence[Window], begun_ns: int, period_ns: int) -> Iterator[_Told]:
+def _one_by_one(
+    decoder: Any, windows: Sequence[Window], begun_ns: int, period_ns: int
+) -> Iterator[_Captioned]:
     done = -1
     while done + 1 < len(windows):
         newest_closed = (time.perf_counter_ns() - begun_ns) // period_ns - 1
@@ -140,7 +126,7 @@ def _one_by_one(decoder: Any, windows: Sequence[Window], begun_ns: int, period_n
 
 
 def paced(window: Window, index: int, period_ns: int) -> Window:
-    """The window, as if it were the `index`-th of so many nanoseconds."""
+    """Return the window as the `index`-th of a stream whose windows last `period_ns`."""
     start_ns = index * period_ns
     scale = period_ns / (window.end_ns - window.start_ns)
     stamps = tuple(start_ns + round((stamp - window.start_ns) * scale) for stamp in window.frame_stamps_ns)

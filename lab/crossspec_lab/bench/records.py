@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crossspec_ros.errors import InputError
+from crossspec_lab.identity import check_same
 from crossspec_ros.files import replace_file
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, TARGET_STAGES
 
@@ -60,8 +60,8 @@ class Record:
         return self.stages_ms["hidden"] / drafting if drafting else None
 
     def line(self) -> str:
-        """Return the record as JSON."""
-        return json.dumps(vars(self))
+        """Return the record as a line of JSON."""
+        return json.dumps(vars(self)) + "\n"
 
     @classmethod
     def of(cls, line: str) -> Record:
@@ -71,58 +71,62 @@ class Record:
         return cls(tokens=tokens, accept_lengths=lengths, **row)
 
 
-class Log:
-    """The records of a bench, each written to a file at once.
+class Records:
+    """The records of a bench by condition and decoder."""
 
-    An interrupted bench resumes condition by condition: decoders learn from window to window, so that an
-    interrupted condition is measured from its beginning. The first line of the file is the `identity` of the
-    bench; InputError if the file has another one.
-    """
-
-    def __init__(self, file: Path, identity: Mapping[str, Any]) -> None:
-        self._file, self._head = file, json.dumps(identity)
+    def __init__(self) -> None:
         self.records: list[Record] = []
-        if file.exists():
-            head, *lines = file.read_text().split("\n")
-            if head != self._head:
-                raise InputError(
-                    f"'{file}' has results of other models, windows or options, or of another machine or "
-                    f"version: name another file, or remove it"
-                )
-            # An interruption leaves an incomplete last line.
-            self.records = [Record.of(line) for line in lines[:-1]]
-
-    def begin(self, condition: str, count: int) -> bool:
-        """Whether this condition, of `count` records, is still to be measured; what there is of it goes."""
-        if len(list(self._of(condition))) == count:
-            return False
-        self.records = [record for record in self.records if record.condition != condition]
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        lines = [self._head, *(record.line() for record in self.records)]
-        replace_file(self._file, "".join(line + "\n" for line in lines).encode())
-        return True
 
     def add(self, record: Record) -> None:
-        """Keep one more."""
+        """Keep one more record."""
         self.records.append(record)
-        with self._file.open("a") as file:
-            file.write(record.line() + "\n")
 
     def rows(self, condition: str, decoder: str) -> list[Record]:
-        """Records of a decoder under a condition, by window."""
-        found = (record for record in self._of(condition) if record.decoder == decoder)
+        """Return the records of a decoder under a condition, by window."""
+        found = (record for record in self.of(condition) if record.decoder == decoder)
         return sorted(found, key=lambda record: record.window)
 
     def decoders(self, condition: str) -> list[str]:
-        """Decoders that were measured, in the order in which they began."""
-        return list(dict.fromkeys(record.decoder for record in self._of(condition)))
+        """Return the names of the measured decoders, in the order in which they began."""
+        return list(dict.fromkeys(record.decoder for record in self.of(condition)))
 
-    def _of(self, condition: str) -> Iterator[Record]:
-        return (record for record in self.records if record.condition == condition)
+    def of(self, condition: str) -> list[Record]:
+        """Return the records under a condition."""
+        return [record for record in self.records if record.condition == condition]
+
+
+class Log(Records):
+    """Records that are written at once to a file in `folder`.
+
+    An interrupted bench resumes condition by condition. Decoders learn from window to window, so an
+    interrupted condition is measured from its beginning. Raises InputError if the folder has results of
+    another `identity`.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        super().__init__()
+        check_same(folder, identity)
+        self._file = folder / "records.jsonl"
+        # An interruption leaves an incomplete last line.
+        lines = self._file.read_text().split("\n")[:-1] if self._file.exists() else []
+        self.records = [Record.of(line) for line in lines]
+
+    def begin(self, condition: str, count: int) -> bool:
+        """Return whether a condition lacks some of its `count` records, and drop those that it has then."""
+        if len(self.of(condition)) == count:
+            return False
+        self.records = [record for record in self.records if record.condition != condition]
+        replace_file(self._file, "".join(record.line() for record in self.records).encode())
+        return True
+
+    def add(self, record: Record) -> None:
+        super().add(record)
+        with self._file.open("a") as file:
+            file.write(record.line())
 
 
 def paired(some: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """Records of the windows that both have, in the same order."""
+    """Return the records of the windows that both have, in the same order."""
     of = {record.window: record for record in others}
     both = [record for record in some if record.window in of]
     return both, [of[record.window] for record in both]

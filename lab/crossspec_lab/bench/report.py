@@ -1,4 +1,4 @@
-"""Files of a bench: figures as JSON, tables as Markdown, plots; and the tables of the docs, made of these."""
+"""Files of a bench: figures as JSON, tables as Markdown, and plots; tables of the docs from these files."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _BLOCK = re.compile(r"(<!-- figures: (\w+) (\d+) -->\n).*?(<!-- end -->)", re.DO
 
 @dataclass
 class Result:
-    """Figures by key, which stand beside the published ones, tables, plots by name, and notes.
+    """Figures by the keys of the published ones, tables, plots by name, and notes.
 
-    `unmeasured` says of other published figures why there is none of ours.
+    `unmeasured` has the reason for each published figure without one of ours.
     """
 
     figures: dict[str, Cell] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "a CPU")
 
 
-def tell(args: argparse.Namespace, figures: Mapping[str, Any], tables: Sequence[Table] = ()) -> None:
+def write_figures(args: argparse.Namespace, figures: Mapping[str, Any], tables: Sequence[Table] = ()) -> None:
     """Print the tables, and write figures, tables and environment as JSON where requested."""
     for table in tables:
         print(table)
@@ -87,7 +87,7 @@ def command_line() -> str:
 
 
 def write(file: Path, title: str, result: Result, around: Mapping[str, Any]) -> str:
-    """Write FILE, the JSON, and beside it Markdown and plots; return the Markdown."""
+    """Write the JSON file, and Markdown and plots next to it; return the Markdown."""
     compared = predicted(file.stem, result.figures, result.unmeasured)
     tables = [*result.tables, *([compared] if compared else [])]
     markdown = [f"# {title}", "", ", ".join(f"{name}: {value}" for name, value in around.items()), ""]
@@ -108,10 +108,10 @@ def write(file: Path, title: str, result: Result, around: Mapping[str, Any]) -> 
 
 
 def publish(folder: Path, page: Path) -> None:
-    """Write the tables of a page anew, from the JSON files in the folder.
+    """Replace the tables of a page by those of the JSON files in the folder.
 
-    A table stands between the lines `<!-- figures: NAME 0 -->` and `<!-- end -->`. Commit, machine and number
-    of windows are below it.
+    A table stands between the lines `<!-- figures: NAME 0 -->` and `<!-- end -->`, with command, commit and
+    machine below it.
     """
 
     def block(found: re.Match[str]) -> str:

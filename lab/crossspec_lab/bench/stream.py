@@ -1,13 +1,13 @@
-"""Windows in a row, one decoder after the other: what each captions, what it drops, and how late it is.
+"""Windows in a row, one decoder after the other: captions, dropped windows and latencies.
 
-Every decoder begins with an empty memory and gets the same drives of four seconds in a row, so windows after
-a change of scene have figures of their own. `STREAM` sends a window each period. `RATES` sends them faster
-and faster: a window has the target's own number of frames, so 30 frames a second are 3.75 windows of 8.
+Every decoder begins with an empty memory and gets the same drives of four seconds in a row. Windows after a
+change of scene have figures of their own. `STREAM` sends a window each period. `RATES` sends windows at
+several rates: a window has the target's own number of frames, so 30 frames a second are 3.75 windows of 8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
 
@@ -28,9 +28,8 @@ from crossspec_lab.bench.decoders import (
 from crossspec_lab.bench.real_time import caption_stream
 from crossspec_lab.bench.records import Log, Record
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting
+from crossspec_lab.bench.setting import Bench, Part, Setting
 from crossspec_lab.bench.tables import Cell, Table
-from crossspec_ros.windows.window import Window
 
 FRAME_RATES = (8, 16, 30, 60)
 _PREDICTED = 30
@@ -40,34 +39,25 @@ _WINDOWS = "windows"
 _PERCENTILES = (50, 90, 99)
 
 
-def _run(setting: Setting, log: Log, condition: str, names: Sequence[str], period_s: float) -> None:
-    """Let each decoder caption the stream, after the other, because they share the processor."""
+def _part(setting: Setting, condition: str, names: Sequence[str], period_s: float) -> Part:
     made = makers(setting.models, names)
+    records = _streamed(setting, condition, made, period_s)
+    return Part(condition, len(made) * len(setting.windows), records)
+
+
+def _streamed(
+    setting: Setting, condition: str, made: Mapping[str, Callable[[], Any]], period_s: float
+) -> Iterator[Record]:
+    """Let one decoder after the other caption the stream, because they share the processor."""
     windows = [window for window, _ in setting.windows]
-    if not log.begin(condition, len(made) * len(windows)):
-        return
     for name, make in made.items():
-        task = setting.progress.add_task(f"{condition}: {name}", total=len(windows))
-        # Warm-up in a decoder of its own, because the memory must begin empty.
+        # Another decoder warms up, because the memory must begin empty.
         for shown in ([setting.warm], windows):
             decoder = make()
             with closing(decoder) if hasattr(decoder, "close") else nullcontext():
-                for record in captioned(decoder, shown, period_s, name, condition):
+                for record in caption_stream(decoder, shown, period_s, name, condition):
                     if shown is windows:
-                        log.add(record)
-                        setting.progress.advance(task)
-
-
-def captioned(
-    decoder: Any, windows: Sequence[Window], period_s: float, name: str, condition: str = ""
-) -> Iterator[Record]:
-    """Caption windows that open every `period_s`; yield a record of each, also of the dropped ones."""
-    due = 0
-    for one in caption_stream(decoder, windows, period_s):
-        for dropped in range(due, one.window):
-            yield Record(condition, name, dropped, more={"dropped": True})
-        due = one.window + 1
-        yield one.record(condition, name)
+                        yield record
 
 
 def row(records: Sequence[Record], alone: Sequence[Record], period_s: float) -> dict[str, Cell]:
@@ -96,23 +86,23 @@ def _captions(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if not record.more["dropped"]]
 
 
-def _stream(setting: Setting, log: Log) -> None:
-    _run(setting, log, _WINDOWS, _STREAMED, setting.period_s)
+def _stream(setting: Setting) -> list[Part]:
+    return [_part(setting, _WINDOWS, _STREAMED, setting.period_s)]
 
 
 def _stream_result(setting: Setting, log: Log) -> Result:
     alone = log.rows(_WINDOWS, ALONE)
     shown = {name: row(log.rows(_WINDOWS, name), alone, setting.period_s) for name in log.decoders(_WINDOWS)}
     title = (
-        f"{len(setting.windows)} windows, one every {setting.period_s:g} s, each decoder through the same "
-        f"stream; median (10th to 90th percentile); equal: of the windows that the target alone captioned"
+        f"{len(setting.windows)} windows, one every {setting.period_s:g} s, the same for each decoder; "
+        f"median (10th to 90th percentile); equal: of the windows that the target alone captioned"
     )
     return Result(tables=[Table(title, shown, "decoder")])
 
 
-def _rates(setting: Setting, log: Log) -> None:
-    for rate in FRAME_RATES:
-        _run(setting, log, str(rate), _RATED, setting.pair.target.spec.frames / rate)
+def _rates(setting: Setting) -> list[Part]:
+    frames = setting.pair.target.spec.frames
+    return [_part(setting, str(rate), _RATED, frames / rate) for rate in FRAME_RATES]
 
 
 def _rates_result(setting: Setting, log: Log) -> Result:
@@ -148,5 +138,5 @@ def _rates_result(setting: Setting, log: Log) -> Result:
     return found
 
 
-STREAM = Bench("Windows in a row", _stream, _stream_result, published=60)
-RATES = Bench("Streaming against a frame budget", _rates, _rates_result, published=30)
+STREAM = Bench("Windows in a row", _stream, _stream_result)
+RATES = Bench("Streaming against a frame budget", _rates, _rates_result)

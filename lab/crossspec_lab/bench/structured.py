@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from crossspec_lab.baselines.generate import TransformersGenerate
-from crossspec_lab.baselines.one_shot import Whole
+from crossspec_lab.baselines.one_shot import Waiting
 from crossspec_lab.bench.columns import CLOSE, EQUAL, SOONER, TOKENS, WALL, rows
 from crossspec_lab.bench.decoders import ALONE, GENERATE, OURS
+from crossspec_lab.bench.live import Lived
 from crossspec_lab.bench.records import Log
 from crossspec_lab.bench.report import Result
-from crossspec_lab.bench.setting import Bench, Setting, compare
+from crossspec_lab.bench.setting import Bench, Part, Setting, compare
 from crossspec_lab.bench.tables import Table
 from crossspec_lab.world import questions
 from crossspec_lab.world.phrases import QUESTION
@@ -23,23 +24,26 @@ from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.load_decoder import speculative_decoder
 from crossspec_ros.errors import InputError
 
-MOST_TOKENS = 128
+MAX_TOKENS = 128
 """Tokens of an answer: the tiny target spells its keys in pieces."""
 _WINDOWS = "windows"
 
 
-def _measure(setting: Setting, log: Log) -> None:
+def _parts(setting: Setting) -> list[Part]:
     if not all(scene for _, scene in setting.windows):
         raise InputError("bench structured needs the right answers, which no recording has: omit --recording")
     pair, schema = setting.pair, json.dumps(questions.SCHEMA)
-    ours = speculative_decoder(pair)
-    options = Options(QUESTION, MOST_TOKENS, grammar=ours.grammar(schema))
+    ours = cache(partial(speculative_decoder, pair))
+
+    def options() -> Options:
+        return Options(QUESTION, MAX_TOKENS, grammar=ours().grammar(schema))
+
     makers: dict[str, Callable[[], Any]] = {
-        OURS: lambda: ours,
-        ALONE: lambda: Whole(ours.alone(), options),
-        GENERATE: partial(TransformersGenerate, pair, "plain", schema, MOST_TOKENS),
+        OURS: lambda: Lived(ours(), options()),
+        ALONE: lambda: Waiting(ours().alone(), options()),
+        GENERATE: partial(TransformersGenerate, pair, "plain", schema, MAX_TOKENS),
     }
-    compare(setting, log, _WINDOWS, makers, options=options)
+    return [compare(setting, _WINDOWS, makers)]
 
 
 def _result(setting: Setting, log: Log) -> Result:
@@ -53,7 +57,10 @@ def _result(setting: Setting, log: Log) -> Result:
 
 
 def _right(texts: Sequence[str], scenes: Sequence[Scene]) -> dict[str, dict[str, float]]:
-    """Share of windows whose field, or whose whole answer, is the true one, and of the commonest truth."""
+    """Return the share of windows with the right field, and the share of the field's commonest value.
+
+    The row `all` is for complete answers.
+    """
     pairs = [(json.loads(text), questions.truth(scene)) for text, scene in zip(texts, scenes, strict=True)]
     columns = {name: [(ours[name], true[name]) for ours, true in pairs] for name in pairs[0][1]}
     columns["all"] = [(json.dumps(ours), json.dumps(true)) for ours, true in pairs]
@@ -61,10 +68,10 @@ def _right(texts: Sequence[str], scenes: Sequence[Scene]) -> dict[str, dict[str,
 
 
 def _shares(column: list[tuple[str, str]]) -> dict[str, float]:
-    """Share of answers that are the true ones beside them, and that of the commonest of these."""
+    """Return the share of right answers in (answer, truth), and the share of the commonest truth."""
     right = sum(ours == true for ours, true in column)
     commonest = Counter(true for _, true in column).most_common(1)[0][1]
     return {"right": right / len(column), "commonest": commonest / len(column)}
 
 
-STRUCTURED = Bench("Captions as JSON of a schema", _measure, _result, published=60)
+STRUCTURED = Bench("Captions as JSON of a schema", _parts, _result)

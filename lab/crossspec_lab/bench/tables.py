@@ -39,11 +39,6 @@ class Table:
         return {"title": self.title, "rows": rows, "corner": self.corner}
 
 
-def table(title: str, rows: Mapping[str, Mapping[str, Cell]]) -> str:
-    """Return rows of figures as Markdown."""
-    return str(Table(title, rows))
-
-
 def as_json(cell: Cell) -> Any:
     """Return a cell as JSON; without an interval the figure alone."""
     if not isinstance(cell, Interval):

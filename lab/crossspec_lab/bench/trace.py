@@ -1,7 +1,7 @@
 """`crossspec bench trace`: the proposers and the policy against recorded outputs of a target.
 
-Each response is replayed pass by pass: a proposer sees what a running system would have seen, that is the
-verified tokens, the event draft and the responses before, and the recorded tokens decide what is accepted.
+Each response is replayed pass by pass. A proposer reads what a running system would have, that is the
+verified tokens, the event draft and earlier responses. The recorded tokens decide which are accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from rich.progress import track
 
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
-from crossspec_lab.bench.report import tell
+from crossspec_lab.bench.report import write_figures
 from crossspec_lab.bench.tables import Table
 from crossspec_ros.drafting.policy import Limits, Policy
 from crossspec_ros.drafting.proposer import Context, Draft, PassResult, make_proposers
@@ -29,24 +29,24 @@ from crossspec_ros.files import read_small
 from crossspec_ros.settings import EVENT_DRAFT
 
 SHARED_IDS = 32000
-"""Token ids from here on mean different things to Video-LLaVA and EventGPT (docs/measured.md)."""
+"""From this token id on, Video-LLaVA and EventGPT have different tokens (docs/measured.md)."""
 
-WHOLE = "caption memory and event draft"
+COMBINED = "caption memory and event draft"
 _LOOKUP = "lookup"
 """Prompt lookup, which is in the laboratory."""
 
 
 VARIANTS = {
-    WHOLE: ("memory", "event_draft"),
+    COMBINED: ("memory", "event_draft"),
     "caption memory": ("memory",),
     "event draft": ("event_draft",),
     "prompt lookup": (_LOOKUP,),
 }
 """Proposers of each replay."""
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 """Largest trace: some sixty thousand responses."""
 _NOTHING = -1
-"""No token: what follows the last one of a response."""
+"""Stands for the token after a response."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Replay:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay `args.file`, print tables, and write figures if asked."""
+    """Replay `args.file`, print tables, and write figures if requested."""
     for name in ("stride", "nodes"):
         if getattr(args, name) < 1:
             raise InputError(f"--{name} is {getattr(args, name)}, but it must be at least 1")
@@ -82,13 +82,13 @@ def run(args: argparse.Namespace) -> int:
         proposers = [PromptLookup()] if _LOOKUP in names else make_proposers(names)
         policy = Policy(proposers, None, Limits(max_nodes=args.nodes))
         replays[name] = replay(responses, policy, name)
-        if name == WHOLE:
+        if name == COMBINED:
             reliability = calibrations(policy)
     figures = _figures(replays, args) | {"reliability": reliability}
     figures["captions_seen_before"] = seen_before([response.target for response in responses])
     lengths = {name: {"tokens a pass": length} for name, length in figures["ablations"].items()}
     title = f"{figures['responses']} responses, trees of {args.nodes} nodes"
-    tell(args, figures, [Table(title, lengths, "proposers")])
+    write_figures(args, figures, [Table(title, lengths, "proposers")])
     return 0
 
 
@@ -99,7 +99,7 @@ def read_trace(path: Path) -> list[Response]:
         InputError: the file is missing, empty, or a line is not such an object.
     """
     try:
-        lines = read_small(path, _MOST_BYTES).decode().splitlines()
+        lines = read_small(path, _MAX_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the trace '{path}' cannot be read ({error}): give a JSONL file") from None
     responses = []
@@ -124,14 +124,14 @@ def read_trace(path: Path) -> list[Response]:
 
 
 def seen_before(captions: Sequence[tuple[int, ...]]) -> float:
-    """Return the share of captions that an earlier one is, token for token."""
+    """Return the share of captions that are equal to an earlier one."""
     return 1 - len(set(captions)) / len(captions)
 
 
 def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
-    """Let the policy guess each response in turn, from what it knows already."""
+    """Let the policy draft each response in turn, from the earlier ones."""
     result = Replay()
-    # A running system knows where it would cut a response, not where the target will end it.
+    # A running system has a limit, and does not foresee the end of a response.
     limit = max(len(response.target) for response in responses)
     for response in track(responses, description=f"replaying: {label}"):
         written, passes, target = 0, 0, response.target
@@ -156,7 +156,7 @@ def replay(responses: Sequence[Response], policy: Policy, label: str) -> Replay:
 
 
 def calibrations(policy: Policy) -> dict[str, list[tuple[float, float, int]]]:
-    """Mean predicted probability, observed acceptance and number of observations of each proposer's bins."""
+    """Return mean probability, observed acceptance and number of observations of each proposer's bins."""
     return {
         one.proposer.name: [(float(p / n), float(a / n), int(n)) for n, p, a in one.calibration.counts.T if n]
         for one in policy.sources
@@ -172,24 +172,24 @@ def _count(result: Replay, tree: DraftTree, path: tuple[int, ...]) -> None:
 
 
 def _figures(replays: dict[str, Replay], args: argparse.Namespace) -> dict[str, Any]:
-    whole = replays[WHOLE]
-    sources = sorted({source for source, _ in whole.drafted})
-    depths = sorted({depth for _, depth in whole.drafted})
+    combined = replays[COMBINED]
+    sources = sorted({source for source, _ in combined.drafted})
+    depths = sorted({depth for _, depth in combined.drafted})
     return {
         "trace": args.file.name,
         "stride": args.stride,
         "nodes": args.nodes,
-        "responses": len(whole.passes),
-        "mean_acceptance_length": whole.acceptance_length(),
-        "last_third": whole.acceptance_length(since=len(whole.passes) * 2 // 3),
-        "passes_per_caption": float(np.mean(whole.passes)),
-        "propose_ms_p50": float(np.median(whole.propose_ms)),
-        "propose_ms_p95": float(np.percentile(whole.propose_ms, 95)),
+        "responses": len(combined.passes),
+        "mean_acceptance_length": combined.acceptance_length(),
+        "last_third": combined.acceptance_length(since=len(combined.passes) * 2 // 3),
+        "passes_per_caption": float(np.mean(combined.passes)),
+        "propose_ms_p50": float(np.median(combined.propose_ms)),
+        "propose_ms_p95": float(np.percentile(combined.propose_ms, 95)),
         "ablations": {name: one.acceptance_length() for name, one in replays.items()},
         "sources": {
             source: {
-                "drafted": [whole.drafted[source, depth] for depth in depths],
-                "accepted": [whole.accepted[source, depth] for depth in depths],
+                "drafted": [combined.drafted[source, depth] for depth in depths],
+                "accepted": [combined.accepted[source, depth] for depth in depths],
             }
             for source in sources
         },

@@ -65,7 +65,7 @@ def grow_levels(
 
     Args:
         first: (vocabulary,) log probabilities of the next token.
-        extend: gets the tree of all extended nodes, and the number of those that are new, its last. It
+        extend: gets the tree of all extended nodes, and the number of its new nodes, which are last. It
             returns (new, vocabulary) log probabilities of what follows them.
     """
     nodes: list[tuple[int, int, float]] = []

@@ -61,7 +61,7 @@ HEADERS = {
 
 
 def evt2_words(events: Events) -> list[int]:
-    """Heads of EVT 2.0 for [(t, x, y, p)]."""
+    """Return heads of EVT 2.0 for [(t, x, y, p)]."""
     words, high = list[int](), -1
     for t, x, y, p in events:
         if t >> 6 != high:

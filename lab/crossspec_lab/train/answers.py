@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crossspec_lab.train.outputs import write_model
 from crossspec_lab.train.reading import AnswerIds, read_answers
-from crossspec_lab.train.training import Recipe, train_on_windows, window_rng
+from crossspec_lab.train.training import Recipe, train_on_windows, window_rng, write_model
 from crossspec_lab.world import questions
 from crossspec_lab.world.dataset import frame_window, scenes_of
 from crossspec_lab.world.phrases import QUESTION, caption

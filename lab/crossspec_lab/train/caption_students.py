@@ -28,7 +28,7 @@ from crossspec_ros.models.registry import draft_architecture, target_architectur
 from crossspec_ros.models.transformers_family import TransformersTarget
 
 _HEADS_SHARE = 0.1
-"""Share of the attributes' loss beside that of captions."""
+"""Weight of the attributes' loss; that of captions has 1."""
 _SURVEYED = 300
 """Drives in which every value of every attribute occurs."""
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from rich.progress import Progress
 
-from crossspec_lab.bench.recorded import windows_of
+from crossspec_lab.bench.input_windows import windows_of
 from crossspec_lab.heads.head import Head, Sizes, TargetReader
 from crossspec_lab.heads.head_files import make_head, save_head
 from crossspec_lab.progress import progress_bars

@@ -23,7 +23,7 @@ class AnswerIds:
 
     @classmethod
     def of(cls, question: Sequence[int], answer: Sequence[int], learned: Sequence[bool] = ()) -> AnswerIds:
-        """Return the ids of an `answer`, of which all tokens are learned or those that are marked."""
+        """Return the ids of an `answer`, of which all tokens or the marked ones are learned."""
         marks = learned or [True] * len(answer)
         return cls([*question, *answer], [*[False] * len(question), *marks])
 

@@ -2,7 +2,7 @@
 
 The tower first learns what the frames show, as words of the language model (`shown_words.py`). Captions teach
 a tower slowly, because most of their words need no image. It begins as the tower of the tiny target, which
-knows this world (`tiny_tower.py`). Then the language model reads, and both learn.
+knows this world (`copy_tiny_tower`). Then the language model reads, and both learn.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from peft import LoraConfig, get_peft_model
 from peft.utils import get_peft_model_state_dict
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -22,12 +23,12 @@ from transformers import SmolVLMForConditionalGeneration
 from crossspec_lab.train import smol_base
 from crossspec_lab.train.reading import AnswerIds, read_answers
 from crossspec_lab.train.shown_words import ShownWords
-from crossspec_lab.train.tiny_tower import copy_tiny_tower
 from crossspec_lab.train.training import window_rng
 from crossspec_lab.world import english
 from crossspec_lab.world.dataset import FRAMES, frame_window, scenes_of
 from crossspec_lab.world.phrases import QUESTION
 from crossspec_lab.world.questions import ANSWERS, answer
+from crossspec_ros.models.config_files import CLIP_MEAN, CLIP_STD
 from crossspec_ros.models.smolvlm import END, SmolVLM, SmolVLMArchitecture
 from crossspec_ros.paths import tiny_models
 
@@ -37,11 +38,14 @@ Answered = tuple[str, str]
 _TOWER_FRAMES = 2
 """Frames of a window in a step of the tower alone: the others resemble them."""
 _TOWER_LOSS_SHARE = 0.1
-"""Share of the tower's loss beside that of captions."""
+"""Weight of the tower's loss; that of captions has 1."""
 _STANDING = 2
 """Standing questions about a window besides its caption."""
 _MEASURED = 64
 """Windows whose first frames adapt the tiny target's tower."""
+LAYERS = 3
+"""Layers to copy: Video-LLaVA does not read the fourth of CLIP's tower."""
+_PREFIX = "video_tower."
 
 
 class SmolStudent(nn.Module):
@@ -178,3 +182,40 @@ def _answers(seed: int, rng: np.random.Generator) -> list[Answered]:
     scene = scenes_of(seed)[-2]
     questions = rng.choice(list(ANSWERS), _STANDING, replace=False).tolist()
     return [(QUESTION, english.caption(scene, rng)), *((one, answer(one, scene)) for one in questions)]
+
+
+def copy_tiny_tower(tower: Any, folder: Path, pixels: Tensor) -> None:
+    """Copy the weights of the target in `folder` into a SigLIP `tower` of at least as many layers.
+
+    A SigLIP tower has neither the class token of CLIP's nor its norm before the layers. The norm becomes part
+    of the patches' weights, with its mean deviation.
+
+    Args:
+        pixels: (n, 3, H, W) frames in -1..1, of which the mean deviation is measured.
+    """
+    stored = load_file(folder / "model.safetensors")
+    tiny = {
+        name.removeprefix(_PREFIX): tensor.float()
+        for name, tensor in stored.items()
+        if name.startswith(_PREFIX)
+    }
+    state = tower.state_dict()
+    for name in state:
+        if layer := re.match(r"encoder\.layers\.(\d+)\.", name):
+            if int(layer[1]) < LAYERS:
+                state[name] = tiny[name]
+            elif "out_proj" in name or "fc2" in name:
+                # A new layer changes little at first.
+                state[name] = 0.1 * state[name]
+    patches, positions = (tiny[f"embeddings.{name}_embedding.weight"] for name in ("patch", "position"))
+    mean, deviation = torch.tensor(CLIP_MEAN), torch.tensor(CLIP_STD)
+    offset = (patches * ((0.5 - mean) / deviation)[:, None, None]).sum((1, 2, 3))
+    patches, positions = patches / (2 * deviation)[:, None, None], positions[1:]
+    embedded = F.conv2d(pixels.cpu(), patches, offset, stride=patches.shape[-1]).flatten(2).mT + positions
+    gain, added = tiny["pre_layrnorm.weight"], tiny["pre_layrnorm.bias"]
+    spread = embedded.var(-1, unbiased=False).sqrt().mean()
+    norm = gain[:, None] * (torch.eye(len(gain)) - 1 / len(gain)) / spread
+    state["embeddings.patch_embedding.weight"] = torch.einsum("ij,j...->i...", norm, patches)
+    state["embeddings.patch_embedding.bias"] = norm @ offset + added
+    state["embeddings.position_embedding.weight"] = positions @ norm.T
+    tower.load_state_dict(state)

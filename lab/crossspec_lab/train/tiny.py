@@ -7,8 +7,7 @@ import argparse
 import torch
 
 from crossspec_lab.train.caption_students import CaptionStudent, DraftStudent, TargetStudent
-from crossspec_lab.train.outputs import write_model
-from crossspec_lab.train.training import Recipe, train_on_windows
+from crossspec_lab.train.training import Recipe, train_on_windows, write_model
 from crossspec_ros.paths import share_dir
 
 _RECIPES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_model
+from safetensors.torch import save_file, save_model
 from torch import nn
 from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 from crossspec_lab.identity import check_same
 from crossspec_lab.world.dataset import HELD_OUT, DrawnWindows
+from crossspec_ros.models.eventgpt import TOWER, EventGPTModule
 
 BETAS = (0.9, 0.98)
 _SHARE = 0.05
@@ -27,8 +29,8 @@ _SHARE = 0.05
 class Recipe:
     """Sizes and rates of a training; the `held_out` windows are evaluated only.
 
-    With `patience` the training ends after so many evaluations in a row without a better loss, and the
-    student has the weights of the best one.
+    With `patience` the training ends after this number of evaluations in a row without a better loss. The
+    student then has the weights of the best one.
     """
 
     windows: int
@@ -85,7 +87,7 @@ def train(
 
     Args:
         student: a module that is called with a batch and returns its `loss`.
-        data: what it learns from, and what is held out.
+        data: the learned windows, and the held-out ones.
         optimizer: one in place of AdamW with the recipe's rate on all parameters.
         collate: returns a batch of the data's items, under `pairs`; the default batches windows.
         on_step: gets the number of steps so far before each.
@@ -152,3 +154,24 @@ def train_on_windows(student: Any, recipe: Recipe, work: Path, name: str, **opti
 def window_rng(seed: int, is_training: bool) -> np.random.Generator:
     """Return the random numbers of a window: others at each step of training, equal at each evaluation."""
     return np.random.default_rng([seed, int(torch.randint(1 << 62, ())) if is_training else 0])
+
+
+def write_model(module: Any, source: Path, out: Path) -> None:
+    """Write a checkpoint in bfloat16: the weights, and the JSON files of the checkpoint in `source`."""
+    module = module.bfloat16()
+    out.mkdir(parents=True, exist_ok=True)
+    if isinstance(module, EventGPTModule):
+        state = {
+            name.replace(TOWER, f"{TOWER}vision_model."): tensor.contiguous()
+            for name, tensor in module.state_dict().items()
+        }
+        save_file(state, out / "model.safetensors", metadata={"format": "pt"})
+    else:
+        # transformers writes the layout that it reads for its own classes only.
+        kinds = type(module).__mro__
+        module.__class__ = next(kind for kind in kinds if kind.__module__.startswith("transformers."))
+        module.save_pretrained(out)
+    for file in source.rglob("*.json"):
+        copy = out / file.relative_to(source)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, copy)

@@ -11,7 +11,7 @@ from importlib import import_module
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from crossspec_lab.bench.report import tell
+from crossspec_lab.bench.report import write_figures
 from crossspec_ros.environment import ros_environment
 
 
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     fuzz = import_module(f"crossspec_lab.trials.fuzz_{args.what}").fuzz
     figures = fuzz(args.count, args.seed, *([args.findings] if args.what == "files" else []))
     print(json.dumps(figures, indent=1))
-    tell(args, figures)
+    write_figures(args, figures)
     return int(bool(figures.get("found") or figures.get("missed_bars")))
 
 

@@ -1,4 +1,4 @@
-"""`crossspec fuzz messages`: nodes go on whatever is published to them, and no memory grows.
+"""`crossspec fuzz messages`: nodes survive invalid messages, and no memory grows.
 
 All nodes are real processes with the tiny pair: synchronizer, captioner, a player without captions, and a
 dv_camera without a camera. This process publishes invalid messages to all of their topics and services, and
@@ -29,9 +29,8 @@ from rclpy.serialization import serialize_message
 from rich.progress import track
 from sensor_msgs.msg import CompressedImage, Image
 
-from crossspec_lab.trials.bars import MemoryWatch, is_complete, memory_bars
 from crossspec_lab.trials.fuzz import run_examples
-from crossspec_lab.trials.processes import Child, free_ports
+from crossspec_lab.trials.processes import Child, MemoryWatch, free_ports, is_complete, memory_bars
 from crossspec_lab.trials.strategies import damaged, interface, messages
 from crossspec_ros.events.cdr import event_packet, to_ns
 from crossspec_ros.parameter import Value

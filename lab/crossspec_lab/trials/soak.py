@@ -1,4 +1,4 @@
-"""`crossspec bench soak`: a dv network stream captioned for minutes; what is lost, and whose memory grows.
+"""`crossspec bench soak`: losses and memory while a dv network stream is captioned for minutes.
 
 A quiet soak ends with a kill of the camera's software. With `--faults` a fault comes every half minute, each
 in its turn. Every closed window must be reported, and captions must return without help.
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from crossspec_lab.bench.report import tell
-from crossspec_lab.trials.bars import MemoryWatch, is_complete, memory_bars
+from crossspec_lab.bench.report import write_figures
+from crossspec_lab.trials.processes import MemoryWatch, is_complete, memory_bars
 from crossspec_lab.trials.soak_processes import KILLED, MAX_AGAIN_S, Soak, SoakNode
 from crossspec_ros.environment import ros_environment
 from crossspec_ros.ros.run import run as run_node
@@ -43,20 +43,23 @@ def run(args: argparse.Namespace) -> int:
     os.environ.update(ros_environment(isolated=True))
     figures = soak(args.seconds, args.rate, args.models, args.faults)
     print(json.dumps(figures, indent=1))
-    tell(args, figures)
+    write_figures(args, figures)
     return int(bool(figures["missed_bars"]))
 
 
 def soak(
     seconds: float, rate: float = 5.0, models: Path | None = None, faults: bool = False
 ) -> dict[str, Any]:
-    """Return figures of `seconds` at `rate` million events a second and 25 frames, on Linux.
+    """Return figures of `seconds` at `rate` million events and 25 frames a second, on Linux.
 
-    `windows` counts all closed windows. `sent` compares what the writer sent until it was killed with what
-    was counted and captioned. `rss` has each process's memory in MB and its slope in MB a minute,
-    `beside_models_ms` the time from close to caption in which no model worked, and `reconnect_s` the time
-    from the return of the killed writer to both of its streams being read again. `again_s` has for each fault
-    the longest time from its end to a caption. Exits with a sentence if the nodes do not start.
+    - `windows`: counts of all closed windows.
+    - `sent`: data of the first writer, and the counted and captioned part of them.
+    - `rss`: memory of each process in MB, and its slope in MB a minute.
+    - `beside_models_ms`: time from close to caption in which no model worked.
+    - `reconnect_s`: time from the return of the killed writer until both streams are read again.
+    - `again_s`: for each fault, the longest time from its end to a caption.
+
+    Exits with a sentence if the nodes do not start.
     """
     figures: dict[str, Any] = {"seconds": seconds, "rate_mev_s": rate}
     run_node(SoakNode, [], lambda node: figures.update(_measure(node, seconds, rate, models, faults)))
@@ -112,7 +115,7 @@ def _measure(
         "rss": watch.figures(_WARM_UP_S if seconds > 2 * _WARM_UP_S else seconds / 4),
         "reconnect_s": reconnect_s,
         "again_s": {
-            name: max(known) if (known := [*filter(None, values)]) == values else None
+            name: max(again) if (again := [*filter(None, values)]) == values else None
             for name, values in waits_s.items()
         },
         "ended": {name: code for name, code in codes.items() if code is not None},
@@ -121,18 +124,18 @@ def _measure(
 
 
 def _counts(sent: Mapping[float, int], node: SoakNode, end_s: float) -> dict[str, Any]:
-    """Count the windows that closed before `end_s`, and those that were `sent`: events by window's end."""
+    """Count the windows that closed before `end_s`, and the windows in `sent`, events by window's end."""
     complete = {end for end, report in node.reports.items() if is_complete(report)}
-    known = {end for end in node.closed if end < end_s}
+    closed = {end for end in node.closed if end < end_s}
     windows = [node.closed[end] for end in sent if end in node.closed]
     captioned = [node.reports[end] for end in sent if end in node.reports]
     captioned = [report for report in captioned if report.outcome == "captioned"]
     stages = [{stage.name: stage.ms for stage in report.stages} for report in captioned]
     return {
         "windows": {
-            "closed": len(known),
-            "captioned": len(known & complete),
-            "unreported": len(known - node.reports.keys()),
+            "closed": len(closed),
+            "captioned": len(closed & complete),
+            "unreported": len(closed - node.reports.keys()),
         },
         "sent": {
             "windows": len(sent),

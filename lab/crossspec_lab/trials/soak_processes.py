@@ -12,8 +12,7 @@ from typing import Any
 import psutil
 from crossspec_msgs.msg import WindowClosed, WindowReport
 
-from crossspec_lab.trials.bars import is_complete
-from crossspec_lab.trials.processes import Child, free_ports
+from crossspec_lab.trials.processes import Child, free_ports, is_complete
 from crossspec_ros.events.cdr import to_ns
 from crossspec_ros.paths import share_dir
 from crossspec_ros.ros.messages import RELIABLE

@@ -1,8 +1,8 @@
 """Software of a camera for the soak: it serves events and frames as dv network streams.
 
 `python -m crossspec_lab.trials.soak_writer EVENTS_PORT FRAMES_PORT RATE` prints a line of JSON when clients
-have connected to both ports, and one for each second of the stream. RATE is at least so many million events a
-second. An integer on its input steps the clock of its stamps by so many seconds.
+have connected to both ports, and one for each second of the stream. RATE is the least number of million
+events a second. An integer on its input steps the clock of its stamps by that number of seconds.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def scenes_of(seed: int) -> list[Scene]:
 def frame_times(seed: int) -> list[float]:
     """Return the times of a window's frames in seconds from its start.
 
-    They are those that the synchronizer would choose, at a random phase of the camera.
+    The synchronizer would choose these frames, at a random phase of the camera.
     """
     phase = np.random.default_rng([seed, 0xF0]).uniform(0, FRAME_PERIOD_S)
     start = len(scenes_of(seed)) - 2

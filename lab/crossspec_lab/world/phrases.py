@@ -60,7 +60,7 @@ def caption(scene: Scene) -> str:
 
 
 def attributes(scene: Scene) -> dict[str, str]:
-    """Return the attributes that a caption of this scene must get right, without those that do not apply."""
+    """Return the attributes that a caption of this scene must get right; others do not apply."""
     found = {
         "vehicle": scene.vehicle.kind if scene.vehicle else "none",
         "person": scene.person.action if scene.person else "none",

@@ -24,7 +24,7 @@ from crossspec_ros.events.batch import EventBatch
 from crossspec_ros.recordings.recording import DSEC_EVENTS
 
 _START_S = 100
-"""The clock of every sequence starts here, a whole second, so that its windows are those of the drive."""
+"""The clock of every sequence starts at this second, so that its windows are those of the drive."""
 
 
 def run(args: argparse.Namespace) -> int:

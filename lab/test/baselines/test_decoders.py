@@ -16,16 +16,15 @@ import torch
 from crossspec_lab.baselines.cascade import Cascade
 from crossspec_lab.baselines.compression import ElasticCompressor
 from crossspec_lab.baselines.lookahead import GRAM, Branches, Lookahead
-from crossspec_lab.baselines.one_shot import Alone, OneShot
+from crossspec_lab.baselines.one_shot import LIMIT, Alone, OneShot, Written
 from crossspec_lab.baselines.pipelined import Pipelined
 from crossspec_lab.baselines.prompt_lookup import PromptLookup
 from crossspec_lab.baselines.retrieval import Retrieval, training_captions
-from crossspec_lab.baselines.semantic import Semantic, TypicalAcceptance
+from crossspec_lab.baselines.semantic import Semantic, accept_typical
 from crossspec_lab.baselines.speculative import ContinuingDraft, FixedGamma
 from crossspec_lab.baselines.specvlm import SpecVLM, SpecVLMHead
 from crossspec_lab.baselines.suffix import EarlierOutputs, SuffixDecoding
 from crossspec_lab.baselines.suffix_array import SuffixArray
-from crossspec_lab.baselines.written import LIMIT, Written
 from crossspec_lab.heads.head import Sizes
 from crossspec_lab.train.pairs import PairExtractor, extract
 from crossspec_lab.world.phrases import QUESTION
@@ -160,7 +159,7 @@ def test_typical_acceptance_follows_the_entropy(
     probs: list[list[float]], tokens: list[int], accepted: tuple[Ids, int]
 ) -> None:
     chain = DraftTree.chain(tokens, [1.0] * len(tokens), "event_draft")
-    assert TypicalAcceptance(0.09, 0.3)(chain, torch.tensor(probs).log()) == accepted
+    assert accept_typical(0.09, 0.3, chain, torch.tensor(probs).log()) == accepted
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crossspec_lab.bench.decoders import Models
-from crossspec_lab.bench.held_out import FIRST_SEED
+from crossspec_lab.bench.input_windows import FIRST_SEED
 from crossspec_lab.bench.records import Log, Record
-from crossspec_lab.bench.setting import Setting
+from crossspec_lab.bench.setting import Setting, Trained
 from crossspec_lab.bench.statistics import WINDOWS_PER_DRIVE
-from crossspec_lab.bench.trained import Trained
 from crossspec_lab.world.scene import drive
 from rich.progress import Progress
 
@@ -40,7 +39,7 @@ def setting(pair: ModelPair, windows: list[Window], tmp_path: Path) -> Setting:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    return Log(tmp_path / "log.jsonl", {})
+    return Log(tmp_path / "log", {})
 
 
 @pytest.fixture

@@ -1,16 +1,16 @@
-"""What `crossspec bench events` compares reads the same events, and its figures are whole."""
+"""`crossspec bench events` compares decoders of the same events, and its figures are complete."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from crossspec_lab.bench.event_decoders import STAGES, decoder_of, ways
+from crossspec_lab.bench.event_decoders import STAGES, decoder_of, event_decoders
 from crossspec_lab.bench.event_streams import ENCODERS, batches, synthetic
 from crossspec_lab.bench.events import measure, peak_of_window, tables
 
 
 @pytest.mark.parametrize("encoding", ENCODERS)
-def test_synthetic_streams_hold_what_was_drawn_in_every_encoding(encoding):
+def test_synthetic_streams_decode_to_drawn_events(encoding):
     stream = synthetic(encoding, rate=1.0, seconds=0.02)
     decoder = decoder_of(stream)
     decoded = [decoder.decode(packet.payload, packet.time_base) for packet in stream.packets]
@@ -24,15 +24,16 @@ def test_synthetic_streams_hold_what_was_drawn_in_every_encoding(encoding):
 
 
 @pytest.mark.parametrize("encoding", ["evt3", "dvs"])
-def test_every_way_takes_all_events_through_every_stage(encoding):
+def test_event_decoders_process_all_events(encoding):
     stream = synthetic(encoding, rate=1.0, seconds=0.01)
-    counts = {(n, stage): way(stream, stage) for n, way in ways(stream).items() for stage in STAGES}
+    compared = event_decoders(stream).items()
+    counts = {(n, stage): decode(stream, stage) for n, decode in compared for stage in STAGES}
     assert set(counts.values()) == {10_000}
     assert len(counts) == 3 * (3 if encoding == "evt3" else 1)
 
 
 @pytest.mark.nightly
-def test_the_figures_are_whole():
+def test_measure_covers_all_encodings():
     figures = measure(repeats=1, rates=(0.05,), window_rate=0.5) | {"ros": [], "ros_highest_mev_s": 0.0}
     assert list(figures["encodings"]) == ["evt3", "libcaer_cmp", "libcaer", "mono", "dvs"]
     for found in figures["encodings"].values():
@@ -43,6 +44,6 @@ def test_the_figures_are_whole():
 
 
 @pytest.mark.nightly
-def test_a_window_by_time_takes_less_than_its_events():
+def test_window_needs_less_memory_than_its_events():
     # Five million events are 65 MB as arrays.
     assert peak_of_window(5.0) < 15

@@ -1,4 +1,4 @@
-"""`crossspec bench gpu`: every line of it but a GPU's own, on small models on the CPU; its figures add up."""
+"""`crossspec bench gpu` with small models on the CPU: captions follow the script, and figures add up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from crossspec_lab.bench.columns import EQUAL, SOONER, TOKENS
 from crossspec_lab.bench.decoders import ALONE, GENERATE, HIDING
-from crossspec_lab.bench.gpu_windows import EARLIER, ITSELF, NONE, latencies, replay_windows
+from crossspec_lab.bench.gpu_windows import EARLIER, HURRIED, ITSELF, NONE, latencies, replay_windows
 from crossspec_lab.bench.random_pair import _filled, random_pair
 from crossspec_lab.bench.random_pair import tiny as tiny_dimensions
 from crossspec_lab.bench.trace import Response, read_trace
@@ -34,7 +34,7 @@ def tiny() -> ModelPair:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """What might have been recorded: captions that resemble each other, and drafts that begin like them."""
+    """Return a trace of captions that resemble each other, and drafts that begin like them."""
     tokenizer = Tokenizer.from_file(str(tiny_models() / "target" / "tokenizer.json"))
     path = tmp_path / "trace.jsonl"
     with path.open("w") as file:
@@ -49,22 +49,12 @@ def bench(*arguments: object) -> int:
 
 
 @pytest.mark.nightly
-def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpu_command_writes_all_figures(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "gpu.json"
-    short = (
-        "--tiny",
-        "--dtypes",
-        "float32,nf4",
-        "--heard",
-        1,
-        "--windows",
-        2,
-        "--hurried",
-        1,
-        "--repeats",
-        1,
-    )
-    assert bench("--trace", trace, *short, "--json", out) == 0
+    sizes = ["--tiny", "--dtypes=float32,nf4", "--heard=1", "--windows=2", "--hurried=1", "--repeats=1"]
+    assert bench("--trace", trace, *sizes, "--json", out) == 0
     result = json.loads(out.read_text())
     assert set(result["dtypes"]) == {"float32", "nf4"}
     for run in result["dtypes"].values():
@@ -73,43 +63,37 @@ def test_the_whole_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFi
         assert run["bandwidth_share"] == pytest.approx(run["bound_ms"] / pass_ms, rel=1e-6)
         assert run["achieved_gb_s"] == pytest.approx(run["pass_bytes"] / pass_ms / 1e6, rel=1e-6)
         latency = run["latency"]
-        assert latency["windows"] == 2 and set(latency["modes"]) == {
-            ITSELF,
-            EARLIER,
-            NONE,
-            ALONE,
-            HIDING,
-            GENERATE,
-        }
+        names = {ITSELF, EARLIER, NONE, ALONE, HIDING, GENERATE}
+        assert latency["windows"] == 2 and set(latency["modes"]) == names
         passes = {name: row[TOKENS] for name, row in latency["modes"].items() if row[TOKENS]}
         # The memory has learned similar captions, and the rehearsal is the caption.
         assert passes[NONE] > 1 and passes[ITSELF] >= passes[EARLIER]
         assert latency["modes"][ALONE][SOONER]["median"] == 1
         assert 0 <= latency["modes"][NONE]["hidden share"]["median"] < 1 + 1e-9
         assert set(run["bytes"]) >= {"passes on cpu", "latency on cpu"}
-    whole, small = (result["dtypes"][dtype]["bytes"]["target's weights"] for dtype in ("float32", "nf4"))
-    assert small < whole / 2
+    full, small = (result["dtypes"][dtype]["bytes"]["target's weights"] for dtype in ("float32", "nf4"))
+    assert small < full / 2
     printed = capsys.readouterr().out
-    assert "scripted" in printed and "random weights" in printed and "T_verify(n)" in printed
+    assert "scripted" in printed and "random weights" in printed and "T(1), ms" in printed
 
 
 @pytest.mark.nightly
-def test_every_decoder_writes_the_script(tiny: ModelPair, trace: Path) -> None:
+def test_decoders_write_the_scripted_captions(tiny: ModelPair, trace: Path) -> None:
     lines = read_trace(trace)
     heard, scripted = lines[:3], [*lines[3:5], Response(lines[5].target, ())]
     pair = random_pair(tiny, tiny_dimensions(), Placement("float32"))
     cases = [(one, lines[2].target) for one in [*scripted, lines[6]]]
     # It raises if a decoder writes something else.
-    measured = replay_windows(pair, cases, 1, heard, window_s=0.5)
-    found = latencies(measured)
-    assert found["windows"] == 3 and len(measured.hurried) == len(found["modes"])
+    records, pass_s = replay_windows(pair, cases, 1, heard, window_s=0.5)
+    found = latencies(records, pass_s)
+    assert found["windows"] == 3 and len(records.of(HURRIED)) == len(found["modes"])
     # Without proposers each token is a pass.
     assert found["modes"][ITSELF][TOKENS].value > found["modes"][ALONE][TOKENS].value == 1
     assert all(row[EQUAL] == "3 of 3" for row in found["modes"].values())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bf16", "int8", "nf4"])
-def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: ModelPair, dtype: str) -> None:
+def test_random_pair_matches_the_footprint(tiny: ModelPair, dtype: str) -> None:
     torch.manual_seed(0)
     dimensions, placement = tiny_dimensions(), Placement(dtype)
     pair = random_pair(tiny, dimensions, placement)
@@ -128,7 +112,7 @@ def test_random_models_take_what_the_footprint_says_and_give_numbers(tiny: Model
     assert logits.isfinite().all() and logits.std() > 0.01
 
 
-def test_a_tied_head_stays_tied() -> None:
-    known = target_architecture(share_dir() / "models" / "tiny_qwen3_vl")
-    module = _filled(known, Placement(), "cpu")
+def test_random_pair_keeps_a_tied_head() -> None:
+    architecture = target_architecture(share_dir() / "models" / "tiny_qwen3_vl")
+    module = _filled(architecture, Placement(), "cpu")
     assert module.lm_head.weight is module.get_input_embeddings().weight

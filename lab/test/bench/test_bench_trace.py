@@ -19,7 +19,7 @@ SHARED = Path(__file__).parents[4] / "shared" / "data" / "caption_trace" / "key_
 
 
 class Recorder(Proposer):
-    """Proposes a fixed chain at the start of each response, and keeps what it was shown."""
+    """Proposes a fixed chain at the start of each response, and keeps contexts and results."""
 
     name = "recorder"
 
@@ -28,7 +28,7 @@ class Recorder(Proposer):
         self.contexts: list[Context] = []
         self.outcomes: list[PassResult] = []
 
-    def propose(self, context: Context, budget: int, worth: float) -> DraftTree:
+    def propose(self, context: Context, budget: int, min_prob: float) -> DraftTree:
         self.contexts.append(context)
         chain = () if context.tokens else self._chain[:budget]
         return DraftTree.chain(chain, [0.9] * len(chain), self.name)
@@ -37,7 +37,7 @@ class Recorder(Proposer):
         self.outcomes.append(outcome)
 
 
-def test_a_pass_gives_what_was_foreseen_and_one_token_more() -> None:
+def test_pass_adds_accepted_tokens_and_one_more() -> None:
     recorder = Recorder((1, 2, 9))
     responses = [Response((1, 2, 3, 4), (7,)), Response((5, 6), ())]
     result = replay(responses, Policy((recorder,), None), "test")
@@ -52,7 +52,7 @@ def test_a_pass_gives_what_was_foreseen_and_one_token_more() -> None:
 
 
 @pytest.mark.nightly
-def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_command_writes_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, out = tmp_path / "trace.jsonl", tmp_path / "out.json"
     rows = [{"target_tokens": [5, 6, 7, 8, i % 3, 9, 2], "draft_tokens": [5, 6, 40000]} for i in range(40)]
     trace.write_text("\n".join(map(json.dumps, rows)))
@@ -70,7 +70,7 @@ def test_the_command_reports_its_figures(tmp_path: Path, capsys: pytest.CaptureF
     ("text", "code"),
     [("", "trace-empty"), ("nonsense\n", "trace-no-response")],
 )
-def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, code: str) -> None:
+def test_damaged_trace_is_refused(tmp_path: Path, text: str, code: str) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text(text)
     with refused(code, library_text=True):
@@ -81,7 +81,7 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path, text: str, cod
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the recorded outputs of the real models")
-def test_recorded_captions_are_foreseen() -> None:
+def test_proposers_foresee_recorded_captions() -> None:
     policy = Policy(make_proposers(PROPOSERS), None)
     result = replay(read_trace(SHARED)[::2][:120], policy, "test")
     assert result.acceptance_length() > 5.3

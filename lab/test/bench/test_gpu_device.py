@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 from crossspec_lab.baselines.generate import TransformersGenerate
-from crossspec_lab.baselines.one_shot import GuessedAnswer, Whole
+from crossspec_lab.baselines.one_shot import GuessedAnswer, Waiting
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
-from crossspec_lab.bench.held_out import held_out_windows
+from crossspec_lab.bench.input_windows import held_out_windows
 from crossspec_lab.bench.live import take_turns, timed
 from crossspec_lab.world.phrases import QUESTION
 
@@ -57,7 +57,7 @@ def test_device_captions_as_the_target_alone(dtype: str, target: str, draft_devi
         ours = speculative_decoder(pair)
         decoders = {
             "ours": timed(ours, stack),
-            "alone": timed(Whole(ours.alone()), stack),
+            "alone": timed(Waiting(ours.alone()), stack),
             "hiding": timed(PublishedPrefillHiding(pair), stack),
             "generate": timed(TransformersGenerate(pair, "plain"), stack),
         }

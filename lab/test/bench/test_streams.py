@@ -7,11 +7,11 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from crossspec_lab.baselines.one_shot import Alone
-from crossspec_lab.baselines.written import Written
+from crossspec_lab.baselines.one_shot import Alone, Written
 from crossspec_lab.bench.live import stream
+from crossspec_lab.bench.real_time import caption_stream
 from crossspec_lab.bench.records import Record
-from crossspec_lab.bench.stream import captioned, row
+from crossspec_lab.bench.stream import row
 from crossspec_lab.world.phrases import QUESTION
 
 from crossspec_ros.captioning.caption import Options
@@ -58,7 +58,7 @@ def test_slow_decoder_captions_the_newest_window(windows: list[Window]) -> None:
         time.sleep(0.25)
         return Written((5, 2), (1, 1))
 
-    found = list(captioned(sleeper, [windows[0]] * 8, 0.1, "sleeper"))
+    found = list(caption_stream(sleeper, [windows[0]] * 8, 0.1, "sleeper"))
     assert [one.window for one in found] == list(range(8))
     assert [one.window for one in found if not one.more["dropped"]] == indices
     assert indices[0] == 0 and indices[-1] == 7 and len(indices) < 8

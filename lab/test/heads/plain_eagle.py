@@ -25,7 +25,7 @@ QWEN3 = {
 
 
 def random_pairs(sizes: Sizes, lengths: Sequence[int] = (9, 6, 3), question: int = 5, taps: int = 3) -> Pairs:
-    """Return random responses of these lengths to a `question` of so many tokens."""
+    """Return random responses of these lengths to a question of `question` tokens."""
     b, t = len(lengths), max(lengths)
     tokens = torch.randint(0, sizes.tokens, (b, t))
     for row, length in zip(tokens, lengths, strict=True):

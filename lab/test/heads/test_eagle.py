@@ -57,7 +57,7 @@ def test_logits_equal_the_plain_arithmetic(head: Eagle) -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("cuts", [(8,), (4, 5, 8), (5, 6, 7, 8)])
-def test_tree_equals_the_plain_arithmetic_for_rows_in_pieces(head: Eagle, cuts: tuple[int, ...]) -> None:
+def test_tree_equals_plain_arithmetic(head: Eagle, cuts: tuple[int, ...]) -> None:
     pairs, plain, spoken = pairs_for(head), PlainEagle(head), head.spoken
     following = [*pairs.question[1:].tolist(), *pairs.tokens[0].tolist()]
     features = plain.features(pairs.taps[0])

@@ -14,8 +14,7 @@ import pytest
 import torch
 from crossspec_lab.train import smol, smol_base
 from crossspec_lab.train.shown_words import TOKENS, ShownWords, shown
-from crossspec_lab.train.smol_student import SmolStudent
-from crossspec_lab.train.tiny_tower import LAYERS, copy_tiny_tower
+from crossspec_lab.train.smol_student import LAYERS, SmolStudent, copy_tiny_tower
 from crossspec_lab.world.dataset import FRAMES, frame_times, frame_window, scenes_of
 from crossspec_lab.world.phrases import QUESTION
 from make_smol import complete
@@ -86,8 +85,8 @@ def test_stored_changes_complete_to_the_student(source: Path, images: np.ndarray
     student.save(stored)
     assert {file.name for file in stored.iterdir()} >= {smol_base.CONFIG, smol_base.WEIGHTS, "config.json"}
     complete(stored)
-    known = target_architecture(stored)
-    target = known.model(known.load(Placement()), known.tokenizer())
+    architecture = target_architecture(stored)
+    target = architecture.model(architecture.load(Placement()), architecture.tokenizer())
     assert target.prompt_ids(QUESTION) == student.target.prompt_ids(QUESTION)
     units = [target.unit(one, i) for i, one in enumerate(target.encode(images[0]))]
     rows = [target.opening(), *units, target.closing(QUESTION)]
@@ -100,8 +99,8 @@ def test_stored_changes_complete_to_the_student(source: Path, images: np.ndarray
 @torch.inference_mode()
 def test_tower_begins_as_the_tiny_targets(source: Path, images: np.ndarray) -> None:
     student, folder = SmolStudent(source, "cpu").eval(), tiny_models() / "target"
-    known = target_architecture(folder)
-    tiny = known.model(known.load(Placement()), known.tokenizer())
+    architecture = target_architecture(folder)
+    tiny = architecture.model(architecture.load(Placement()), architecture.tokenizer())
     # Both see the same squares.
     frames = images[0][:, :, 10:74]
     pixels = student.target.pixels(frames)

@@ -13,8 +13,7 @@ import torch
 from crossspec_lab.train import answers, tiny
 from crossspec_lab.train.answers import AnswerStudent
 from crossspec_lab.train.caption_students import DraftStudent, TargetStudent
-from crossspec_lab.train.outputs import write_model
-from crossspec_lab.train.training import Recipe
+from crossspec_lab.train.training import Recipe, write_model
 from crossspec_lab.world import questions
 from crossspec_lab.world.dataset import HELD_OUT, DrawnWindows, frame_window, scenes_of
 from crossspec_lab.world.phrases import QUESTION, caption

@@ -17,7 +17,7 @@ from crossspec_ros.recordings.hdf5 import Hdf5Recording
 assert hdf5plugin
 
 
-def test_sequence_is_dsecs_and_equal_for_equal_seeds(tmp_path: Path) -> None:
+def test_synth_writes_equal_dsec_sequences(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for path in (first, second):
         assert main(["synth", str(path), "--seconds", "1", "--seed", "1000007"]) == 0
