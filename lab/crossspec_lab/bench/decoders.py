@@ -17,6 +17,7 @@ from crossspec_lab.baselines.generate import TransformersGenerate
 from crossspec_lab.baselines.llama import LlamaCpp, has_llama_model
 from crossspec_lab.baselines.lookahead import Lookahead
 from crossspec_lab.baselines.one_shot import Alone, Waiting
+from crossspec_lab.baselines.openvino import OpenVino, find_obstacle
 from crossspec_lab.baselines.pipelined import Pipelined
 from crossspec_lab.baselines.prefill_hiding import PublishedPrefillHiding
 from crossspec_lab.baselines.retrieval import Retrieval, training_captions
@@ -46,6 +47,7 @@ GAMMAS = {gamma: f"fixed gamma {gamma}" for gamma in (2, 4, 8, 12, 16, 24, 32)}
 STANDARD = GAMMAS[4]
 OURS_IN_LLAMA = {f"ours, llama.cpp, {kind}": dtype for dtype, kind in LLAMA_KINDS.items()}
 LLAMA_ALONE = {f"llama.cpp, {kind}": kind for kind in LLAMA_KINDS.values()}
+OPENVINO, OPENVINO_LOOKUP = "OpenVINO GenAI", "OpenVINO GenAI, prompt lookup"
 OTHERS = (HIDING, GENERATE, STANDARD, LOOKUP, ASSISTED)
 """Decoders of other projects that need no training and no datastore."""
 
@@ -136,6 +138,8 @@ DECODERS: dict[str, Entry] = {
         name: Entry(lambda m, kind=kind: LlamaCpp(m.pair, kind), lambda m: has_llama_model(m.pair))  # type: ignore[misc]
         for name, kind in LLAMA_ALONE.items()
     },
+    OPENVINO: Entry(lambda m: OpenVino(m.pair), lambda m: not find_obstacle(m.pair)),
+    OPENVINO_LOOKUP: Entry(lambda m: OpenVino(m.pair, lookup=True), lambda m: not find_obstacle(m.pair)),
 }
 """Decoders by name. Ours read a window while it is open, and all others begin with its last frame."""
 

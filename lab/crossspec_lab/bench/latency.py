@@ -12,8 +12,9 @@ from contextlib import closing
 import numpy as np
 from matplotlib.figure import Figure
 
+from crossspec_lab.baselines.openvino import find_obstacle
 from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, P, cells, rows
-from crossspec_lab.bench.decoders import ALONE, DECODERS, GAMMAS, OURS, STANDARD, makers, marked
+from crossspec_lab.bench.decoders import ALONE, DECODERS, GAMMAS, OPENVINO, OURS, STANDARD, makers, marked
 from crossspec_lab.bench.device_use import BANDWIDTH, add_use
 from crossspec_lab.bench.formulae import add_formulae
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes
@@ -98,6 +99,10 @@ def _result(setting: Setting, log: Log) -> Result:
         "REST looks up captions of 2,000 training windows from the same grammar. Real drives have no text as "
         "similar. Suffix decoding and our memory begin empty."
     )
+    if OPENVINO in names:
+        found.notes.append(f"The prompt lookup of {OPENVINO} searches the caption so far, not the prompt.")
+    elif obstacle := find_obstacle(setting.pair):
+        found.notes.append(f"{OPENVINO} is not in the table: {obstacle}.")
     if setting.models.specvlm:
         found.notes.append(setting.trained.note)
     return found
