@@ -17,6 +17,8 @@ from crossspec_lab.bench import statistics
 from crossspec_lab.bench.decoders import (
     ALONE,
     LLAMA_ALONE,
+    OPENVINO,
+    OPENVINO_LOOKUP,
     OTHERS,
     OURS,
     OURS_IN_LLAMA,
@@ -34,7 +36,7 @@ from crossspec_lab.bench.tables import Cell, Table
 FRAME_RATES = (8, 16, 30, 60)
 _PREDICTED = 30
 _RATED = (OURS, ALONE, SPECVLM)
-_STREAMED = (OURS, ALONE, SUFFIX, REST, *OTHERS, *OURS_IN_LLAMA, *LLAMA_ALONE)
+_STREAMED = (OURS, ALONE, SUFFIX, REST, *OTHERS, *OURS_IN_LLAMA, *LLAMA_ALONE, OPENVINO, OPENVINO_LOOKUP)
 _WINDOWS = "windows"
 _PERCENTILES = (50, 90, 99)
 
