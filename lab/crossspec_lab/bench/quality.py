@@ -47,7 +47,7 @@ def attributes_right(record: Record) -> float:
 
 
 def add_quality(log: Log, condition: str, found: Result) -> None:
-    """Add a table with a row for each decoder, and the figures of the predictions."""
+    """Add the figures of the predictions, and a table of the target and the decoders that differ from it."""
     alone, rows, differing = log.rows(condition, ALONE), dict[str, dict[str, Cell]](), 0
     for name in log.decoders(condition):
         mine, theirs = paired(log.rows(condition, name), alone)
@@ -59,6 +59,8 @@ def add_quality(log: Log, condition: str, found: Result) -> None:
         if key := _SHOWN.get(name):
             found.figures |= {f"{key}_{score}": value for score, value in scored.items()}
             found.figures[f"{key}_accuracy"] = right
+        if name != ALONE and not changed:
+            continue
         rows[marked(name)] = {
             **dict(zip(("BLEU-4", "ROUGE-L", "CIDEr"), scored.values(), strict=True)),
             "exact, %": statistics.mean([100.0 * (record.text == record.truth) for record in mine]),
@@ -66,7 +68,8 @@ def add_quality(log: Log, condition: str, found: Result) -> None:
             "captions that differ from the target's": changed,
         }
     found.figures["lossless_differ"] = differing
-    found.tables.append(Table(f"{len(alone)} windows against the right captions", rows, "decoder"))
+    title = f"{len(alone)} windows against the right captions; all other decoders wrote the target's captions"
+    found.tables.append(Table(title, rows, "decoder"))
     found.notes.append(
         f"{differing} captions of lossless decoders differ from the target's own. In place of the accuracy "
         f"of answers to questions (VQA), which these windows do not have, stands the "
