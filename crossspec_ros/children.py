@@ -1,4 +1,4 @@
-"""Child processes that never outlive the process that started them."""
+"""Start child processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-# Loaded here, because a child must take no locks before it starts its program.
+# Loaded here, because loading takes locks, which a child must not do between fork and exec.
 _LIBC = ctypes.CDLL(None)
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
     """Start a child that the kernel kills when the calling thread ends; `options` are those of Popen.
 
-    Processes with several threads must not call this: the child runs Python between fork and exec. The child
-    ignores interrupts until it handles them itself, as `ros.run` does.
+    A process with several threads must not call this: the child runs Python between fork and exec. The child
+    ignores interrupts until it installs a handler, as `ros.run` does.
     """
     parent = os.getpid()
 
@@ -30,7 +30,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], **options: Any
         if os.getppid() != parent:
             os._exit(1)
 
-    # In a session of its own a child does not get the terminal's Ctrl-C a second time.
+    # A new session keeps the terminal's Ctrl-C from the child, which gets it from its parent.
     return subprocess.Popen(
         command, env=dict(environment), start_new_session=True, preexec_fn=prepare, **options
     )

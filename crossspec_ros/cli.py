@@ -1,4 +1,4 @@
-"""The command `crossspec`. Subcommands load their modules only when they run, so that `--help` is at once."""
+"""The command `crossspec`. Subcommands import their modules only when they run, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Takes options by their whole names, or --mode would be --models where there is no such option."""
+    """Parser that requires the full names of options: --mode must not mean --models."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse what a subcommand does not know, with the usage of that one."""
-        known, unknown = super().parse_known_args(args, namespace)
-        # Shells expand a pattern to all files that it fits.
+        """Refuse unknown arguments with the usage of the subcommand."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        # A shell expands a pattern to all matching files.
         if more := [name for name in unknown if not name.startswith("-") and Path(name).exists()]:
             self.error(
-                f"one recording is taken, and '{more[0]}' is another: run the command for each, or bring "
-                f"bags together with `ros2 bag convert -i A -i B -o OPTIONS.yaml`"
+                f"'{more[0]}' is a second recording: run the command once per recording, or merge bags with "
+                f"`ros2 bag convert -i A -i B -o OPTIONS.yaml`"
             )
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return known, unknown
+        return parsed, unknown
 
 
 LABORATORY = {
@@ -52,7 +52,7 @@ LABORATORY = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns the exit code, 2 with one sentence for bad input or too little memory."""
+    """Run one subcommand and return its exit code, 2 for bad input or too little memory."""
     try:
         args = make_parser().parse_args(arguments)
         return int(args.handler(args) or 0)
@@ -68,21 +68,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _sentence(error: Exception) -> str:
     """Return the sentence about an error that has one, or an empty text."""
     if isinstance(error, MemoryError):
-        return f"memory runs out ({one_line(error)}): end other programs, or choose smaller models or dtypes"
+        return f"memory ran out ({one_line(error)}): end other programs, or choose smaller models or dtypes"
     if not isinstance(error, OSError):
         return str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full: make room, and run the command again"
+        return "the disk is full: free some space, and run the command again"
     if error.filename is None:
         return ""
     return (
-        f"'{error.filename}' cannot be used ({error.strerror}): check that it is there, and that you have "
-        f"the right to it"
+        f"'{error.filename}' cannot be used ({error.strerror}): check that it exists, and that you have "
+        f"permission"
     )
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line; a parsed command's `handler` runs it."""
+    """Return the command line's parser, which sets `handler` to the function that runs the command."""
     parser: argparse.ArgumentParser = _Parser(
         prog="crossspec",
         description="Captions from event and RGB cameras over ROS 2, with every latency visible.",
@@ -99,7 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
 def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add a flag for each setting of these groups, or of these names.
 
-    A flag that is not given is None. Then the setting has its value in the configuration.
+    An omitted flag is None, and its setting keeps the value of the configuration.
     """
     params = {param.argument: param for kind in NODES.values() for param in kind.params() if param.group}
     for argument, param in params.items():
@@ -119,7 +119,7 @@ def _add_flag(parser: argparse.ArgumentParser, param: Param) -> None:
 
 
 def _laboratory(subparsers: Subparsers) -> None:
-    """Add the laboratory's commands, or say of each that it is not installed."""
+    """Add the laboratory's commands. If it is not installed, each of them prints how to install it."""
     with suppress(InputError):
         _load_laboratory("the laboratory")(subparsers)
         return
@@ -130,9 +130,9 @@ def _laboratory(subparsers: Subparsers) -> None:
 
 
 def _load_laboratory(feature: str) -> Any:
-    """Return the function that adds the laboratory's commands, which is an entry point of its package.
+    """Return the function that adds the laboratory's commands, an entry point of its package.
 
-    Raises InputError where it is not installed, without which there is no such `feature`.
+    Raises InputError, which names the `feature`, if the laboratory is not installed.
     """
     for point in entry_points(group="crossspec_ros", name="commands"):
         try:
@@ -232,26 +232,26 @@ def _robot(subparsers: Subparsers) -> None:
 
 
 def checked(measure: Callable[..., object]) -> Callable[[argparse.Namespace], object]:
-    """Return a handler that refuses a file of results that cannot be written before its work."""
+    """Return a handler that checks that its output files can be written before it calls `measure`."""
 
     def call(args: argparse.Namespace) -> object:
         outputs = {name: path for name in _OUTPUTS if (path := getattr(args, name, None)) is not None}
         if len({path.resolve() for path in outputs.values()}) < len(outputs):
-            raise InputError("two results cannot go into one file: name a file for each")
+            raise InputError("two outputs have the same file: name a file for each")
         for name, path in outputs.items():
             suffixes = _PICTURES.get(name, ())
             if suffixes and path.suffix not in suffixes:
-                raise InputError(f"'{path}' is no picture's name: end it in one of {', '.join(suffixes)}")
+                raise InputError(f"'{path}' is not the name of a picture: end it in {', '.join(suffixes)}")
             is_new = not path.exists()
             try:
                 path.open("ab").close()
             except OSError as error:
                 raise InputError(
-                    f"'{path}' cannot be written ({error.strerror}): name a file in a folder that exists and "
-                    f"can be written to"
+                    f"'{path}' cannot be written ({error.strerror}): name a file in an existing folder that "
+                    f"you may write to"
                 ) from None
             if is_new:
-                # Of a link only what it leads to was made.
+                # A link existed before; only its target was created.
                 path.resolve().unlink()
         return measure(args)
 
@@ -263,7 +263,7 @@ _PICTURES = {"plot": (".png", ".svg", ".pdf"), "out": (".png", ".svg", ".pdf", "
 
 
 def lazily(function: str) -> Callable[..., object]:
-    """Return a function named `module:function`, which is imported when it is called."""
+    """Return a function that imports `module:function` when it is called."""
     return lambda *args: resolve_name(function)(*args)
 
 

@@ -18,8 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compiled(signature: str) -> Callable[[F], F]:
     """Compile a function for these types on import, without the interpreter's lock.
 
-    The code is cached beside the module, in the home folder or in NUMBA_CACHE_DIR, until the function's own
-    file changes. A change of a constant that it imports does not count.
+    The code is cached next to the module, in the home folder or in NUMBA_CACHE_DIR. It is compiled again when
+    the function's own file changes, but not when an imported constant does.
     """
 
     def compile_function(function: F) -> F:

@@ -11,7 +11,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.paths import share_dir
 
 DOMAINS = range(1, 101)
-"""Domains whose ports lie below the ephemeral ones on every platform, without the default domain 0."""
+"""Domains whose ports lie below the ephemeral ports on every platform, without the default domain 0."""
 SEGMENT_BYTES = 64 << 20
 """Shared memory of one participant, as in config/fastdds.xml and config/fastdds_isolated.xml."""
 PARTICIPANTS = 4
@@ -30,23 +30,23 @@ _claims: list[socket.socket] = []
 def ros_environment(isolated: bool = False) -> dict[str, str]:
     """Return the environment of this process with the variables that nodes need.
 
-    Python does not search the working folder for modules, from 3.11 on: it may be that of a recording.
+    PYTHONSAFEPATH keeps Python 3.11 and newer from importing modules out of the working folder.
     """
     return os.environ | {"PYTHONSAFEPATH": "1"} | transport_variables() | (isolation() if isolated else {})
 
 
 def transport_variables() -> dict[str, str]:
-    """Return variables for fast large messages and log lines with a time, without those that are set."""
+    """Return variables for fast large messages and time stamps in logs. The user's own values stay."""
     now = "time" if _is_humble() else "date_time_with_ms"
     variables = {
-        # Otherwise messages of a megabyte cost a page fault for each of their pages, each time.
+        # By default, each message of a megabyte causes a page fault per page.
         "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
         "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
         # Two models run side by side on two cores; more threads per model only compete.
         "OMP_NUM_THREADS": "1",
         "RCUTILS_CONSOLE_OUTPUT_FORMAT": f"[{{severity}}] [{{{now}}}] {{name}}: {{message}}",
     }
-    # Containers often have 64 MB in all, with which Fast DDS fails but its small default works.
+    # Containers often have 64 MB of shared memory. Fast DDS fails with large segments there.
     if _has_shared_memory() and _profile_variable() not in os.environ:
         variables |= _profile("fastdds.xml")
     return {name: value for name, value in variables.items() if name not in os.environ}
@@ -59,7 +59,7 @@ def isolation() -> dict[str, str]:
         return variables | {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     name = "fastdds_isolated.xml" if _has_shared_memory() else "fastdds_isolated_small.xml"
     variables |= dict.fromkeys(_USER_PROFILES, "") | {"SKIP_DEFAULT_XML_FILE": "1"} | _profile(name)
-    # With LOCALHOST, rmw_fastrtps opens sockets on all interfaces beside those of the profile.
+    # With LOCALHOST, rmw_fastrtps also opens sockets on all interfaces.
     variables["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "SYSTEM_DEFAULT"
     return variables | {"ROS_LOCALHOST_ONLY": "1" if _is_humble() else "0"}
 
@@ -83,16 +83,16 @@ def _has_shared_memory() -> bool:
 
 
 def _free_shared_memory() -> int:
-    """Return bytes, and enough if /dev/shm is no file system of its own."""
+    """Return the free bytes of /dev/shm, or enough bytes on a system without it."""
     return shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else PARTICIPANTS * SEGMENT_BYTES
 
 
 def claim_domain() -> int:
-    """Return a ROS domain that nothing on this host uses. The claim ends with this process.
+    """Return a ROS domain that no process on this host uses. The claim ends with this process.
 
-    Ports of a domain (RTPS 2.5, 9.6.2.3) begin at 7400 + 250 * domain. The first is that of multicast
-    discovery, each participant has one from the tenth on, and the last is the claim: no participant has it.
-    Raises InputError if every domain is in use.
+    The ports of a domain (RTPS 2.5, 9.6.2.3) begin at 7400 + 250 * domain. The first one serves multicast
+    discovery. Participants use the ports from the tenth on. The claim binds the last one, which no
+    participant uses. Raises InputError if every domain is in use.
     """
     for domain in random.sample(DOMAINS, len(DOMAINS)):
         first = 7400 + 250 * domain

@@ -1,4 +1,4 @@
-"""Errors about bad input, texts for logs and terminals, and work that may fail."""
+"""Errors about bad input, safe texts for logs and terminals, and helpers that catch errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 ENDS = (KeyboardInterrupt, SystemExit)
-"""Errors that end the process; any other one fails one piece of work."""
+"""Exceptions that end the process. Any other one fails a single task."""
 _CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Escape sequences, changes of the text's direction, halves of characters, line breaks."""
+"""Unicode categories of escape sequences, direction marks, surrogates and line breaks."""
 _JOINERS = "\u200c\u200d"
-"""Some scripts need them between letters."""
+"""Zero-width joiners, which some scripts need between letters."""
 _MAX_TEXT = 2000
 _MAX_TRACEBACK = 100_000
 
@@ -36,17 +36,17 @@ class InputError(ValueError):
     """Bad input. The message is one sentence that names the input, the problem and a remedy."""
 
     def __str__(self) -> str:
-        """Return the sentence as plain text; long quotes of the input lose their middle."""
-        # In plain text a character can become ten.
+        """Return the sentence as plain text. The middle of a long text is cut."""
+        # `plain_text` can replace one character by ten.
         return _cut(plain_text(_cut(super().__str__())))
 
 
 class LinkError(InputError):
-    """The target's server gave no answer: the link is slow or lost, or the server refused."""
+    """The target's server did not answer: the link is slow or broken, or the server refused."""
 
 
 class NonFiniteError(InputError):
-    """A forward pass of the target gave logits that are NaN or infinite."""
+    """A forward pass of the target returned NaN or infinite logits."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -55,9 +55,9 @@ class NonFiniteError(InputError):
 
 
 def described(error: BaseException) -> str:
-    """Return the text of an error for a log: the sentence of an InputError, the traceback of any other.
+    """Return an error's text for a log: the sentence of an InputError, or else the traceback.
 
-    Lines after the first are indented, so that none of them looks like a line of the log.
+    All lines but the first are indented, so that they do not look like log lines of their own.
     """
     if isinstance(error, InputError):
         return str(error)
@@ -89,7 +89,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return an error as an `Exception`. Panics of Rust libraries are bare BaseExceptions."""
+    """Return an error as an `Exception`. Panics of Rust libraries derive from BaseException only."""
     if isinstance(error, Exception):
         return error
     wrapped = RuntimeError(f"{type(error).__name__}: {error}")
@@ -98,7 +98,7 @@ def as_exception(error: BaseException) -> Exception:
 
 
 def tried(work: Callable[[], _T]) -> _T | Exception:
-    """Return the result of a piece of work, or its error."""
+    """Return the result of `work`, or its exception."""
     try:
         return work()
     except ENDS:
@@ -109,7 +109,7 @@ def tried(work: Callable[[], _T]) -> _T | Exception:
 
 @contextmanager
 def failures_logged(log: logging.Logger, level: int, complaint: str) -> Iterator[None]:
-    """Log an error inside the block, and continue after it."""
+    """Log an exception of the block, and continue after it."""
     try:
         yield
     except ENDS:

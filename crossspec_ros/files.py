@@ -16,17 +16,15 @@ _PLACEHOLDERS = (
     ((b"<!doctype html", b"<html"), "an HTML page: download the file itself"),
     ((b"<?xml", b"<error>", b'{"error"', b'{"message"'), "a server's answer: download the file itself"),
 )
-"""Beginnings of what stands in place of a file that was not downloaded."""
+"""Beginnings of placeholder files, each with the name of the placeholder and a remedy."""
 
 
 def check_file(path: Path) -> None:
-    """Raise InputError for a pipe, which may have no end, and for what only stands in place of a file."""
+    """Raise InputError for a placeholder, and for a path that is not a regular file."""
     if not path.exists():
         return
     if not path.is_file():
-        raise InputError(
-            f"'{path}' is a pipe, a device or a folder in place of a file: copy what is in it to a file"
-        )
+        raise InputError(f"'{path}' is a pipe, a device or a folder, not a file: copy its contents to a file")
     with path.open("rb") as file:
         head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     for beginnings, meaning in _PLACEHOLDERS:
@@ -37,14 +35,14 @@ def check_file(path: Path) -> None:
 def read_small(path: Path, most: int = 1 << 20, follow: bool = True) -> bytes:
     """Return the bytes of a regular file.
 
-    Raises OSError for a file of more than `most` bytes, for a pipe or a device, and unless `follow` for a
-    link.
+    Raises OSError for a file of more than `most` bytes, a pipe or a device. A link raises it too, unless
+    `follow` is set.
     """
     if not follow and path.is_symlink():
-        raise OSError("it is a link")
+        raise OSError("it is a symbolic link")
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError("it is no regular file")
+            raise OSError("it is not a regular file")
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(f"it has more than {most} bytes")
@@ -52,7 +50,7 @@ def read_small(path: Path, most: int = 1 << 20, follow: bool = True) -> bytes:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: after an error, a power cut or on a full disk the old one remains.
+    """Write a file atomically. After an error, a power cut or on a full disk, the old file remains.
 
     The file keeps its mode. A link is replaced, not followed.
     """
@@ -63,7 +61,7 @@ def replace_file(path: Path, content: bytes) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a scratch file that replaces `path` at the end, as `replace_file` does."""
-    # Nobody can put a link under a name that cannot be predicted.
+    # An unpredictable name keeps other users from putting a link there.
     scratch = path.with_name(f".crossspec-{secrets.token_hex(8)}.part")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     mode = os.fstat(descriptor).st_mode
@@ -72,7 +70,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with suppress(FileNotFoundError):
             before = path.lstat().st_mode
             mode = before if stat.S_ISREG(before) else mode
-        # Once before it has content, and again because a library may create the file anew.
+        # The mode is set before the file has content, and again in case a library replaces the file.
         scratch.chmod(stat.S_IMODE(mode) | stat.S_IWUSR)
         yield scratch
         with scratch.open("rb") as file:
@@ -87,8 +85,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write a file that the user named: as `replace_file`, but through a link or into a device."""
-    # If /dev/stdout leads to a file, the shell has that file open, so it is not replaced.
+    """Write a file that the user named: as `replace_file`, but through links and into devices."""
+    # /dev/stdout may lead to a file that the shell has open; that file is not replaced.
     is_open = path.is_symlink() and path.absolute().parts[1] in ("dev", "proc")
     if path.exists() and (is_open or not path.is_file()):
         path.write_bytes(text.encode())
@@ -97,7 +95,7 @@ def write_report(path: Path, text: str) -> None:
 
 
 def rename_folder(folder: Path, to: Path) -> None:
-    """Rename a folder of files once they are on the disk."""
+    """Flush all files of a folder to disk, and then rename the folder."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -108,7 +106,7 @@ def rename_folder(folder: Path, to: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, if its file system supports that."""
+    """Flush the entries of a folder to disk, if the file system supports it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,4 +1,4 @@
-"""Declaration of settings: `setting` makes a field of a `Settings` class, which validates values.
+"""Declare settings: `setting` makes a field of a `Settings` class, which validates values.
 
 The file needs the standard library only, because launch files import it.
 """
@@ -22,20 +22,20 @@ Default = TypeVar("Default", bool, int, float, str, tuple[str, ...])
 MAX_TEXT = 10_000
 """Maximum number of characters of a text."""
 ROS_PARAMS = ("use_sim_time", "start_type_description_service", "qos_overrides")
-"""Beginnings of the names of the parameters that ROS gives every node."""
+"""Prefixes of the parameters that every ROS node has."""
 _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "text", tuple: "a list of texts"}
 _PREFIXES = ("models", "link")
 _NEAR = 0.7
-"""Minimum similarity of a name to the one that was probably meant; "verbose" has 0.5 with "error"."""
+"""Minimum similarity of a suggested name. "verbose" and "error" have 0.5."""
 
 
 @dataclass(frozen=True)
 class Param:
-    """One setting. Its type is the default's; `attribute` is its name in Python, which `Settings` adds.
+    """One setting. Its type is the default's. `Settings` adds the `attribute`, its name in Python.
 
-    `low` and `high` bound numbers. `choices` lists the valid texts; `pattern` replaces them if they stand for
-    more. The default is always valid. A `live` setting may change while the node runs. One with a `group` is
-    a command-line flag and a launch argument as well, which `flag` may name.
+    `low` and `high` bound numbers. `choices` lists the valid texts. A `pattern`, if set, decides in their
+    place, and `choices` is for readers. The default is always valid. A `live` setting may change while the
+    node runs. A setting with a `group` is also a command-line flag and a launch argument, named by `flag`.
     """
 
     default: Value
@@ -51,7 +51,7 @@ class Param:
 
     @property
     def name(self) -> str:
-        """The name in ROS, in which a dot follows the prefix."""
+        """The name in ROS: `models_dtype` is models.dtype."""
         prefix, _, rest = self.attribute.partition("_")
         return f"{prefix}.{rest}" if prefix in _PREFIXES else self.attribute
 
@@ -61,19 +61,21 @@ class Param:
         return self.flag or self.name.rpartition(".")[2]
 
     def check(self, value: Any) -> Value:
-        """Return the value in the setting's type. Raises InputError for an invalid one."""
+        """Return the value in the setting's type. Raises InputError if it is invalid."""
         kind = type(self.default)
         if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             value = float(value)
         if kind is tuple and isinstance(value, Sequence) and not isinstance(value, str):
-            # ROS has no empty list in a YAML file, so [""] is one as well.
+            # A ROS parameter file cannot hold an empty list, so [""] means the same.
             value = tuple(one for one in value if one != "")
         texts = value if isinstance(value, tuple) else (value,)
         if type(value) is not kind or (kind is tuple and not all(isinstance(one, str) for one in texts)):
             raise InputError(f"{self.name} is {value!r}, but it must be {_KINDS[kind]}{self._quoting(value)}")
-        # A schema of megabytes would be read again for each window.
+        # The captioner reads a schema again for each window.
         if (length := sum(len(one) for one in texts if isinstance(one, str))) > MAX_TEXT:
-            raise InputError(f"{self.name} has {length} characters, but it may have {MAX_TEXT}: shorten it")
+            raise InputError(
+                f"{self.name} has {length} characters, but the maximum is {MAX_TEXT}: shorten it"
+            )
         pattern = self.pattern or "|".join(map(re.escape, self.choices))
         is_chosen = not pattern or all(re.fullmatch(pattern, str(one)) for one in texts)
         # An integer may be too large to become a float.
@@ -109,7 +111,7 @@ class Param:
         if isinstance(self.default, str) and isinstance(value, bool | int | float):
             text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
             quoted = f"{self.name}:=\"'{text}'\", in a file {self.name}: '{text}'"
-            return f": YAML reads yes, no, on, off and digits as no text, so write {quoted}"
+            return f": YAML does not read yes, no, on, off and digits as text, so write {quoted}"
         return ""
 
 
@@ -157,11 +159,11 @@ class Settings:
 
 
 def ros_value(value: Value) -> Any:
-    """Return the value as ROS takes it: it has no empty list of texts."""
+    """Return the value for ROS, which has no empty list of texts."""
     return (list(value) or [""]) if isinstance(value, tuple) else value
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """Return the remedy for an unknown name."""
+    """Return the remedy for an unknown name: the most similar name, or all names."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     return f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(names)}"

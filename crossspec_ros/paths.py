@@ -13,7 +13,7 @@ _SHIPPED = (("config",), ("models",), ("rosbags",))
 
 
 def state_dir() -> Path:
-    """Return the folder of what the package learns, in $ROS_HOME or the user's state folder.
+    """Return the folder of caption memories, in $ROS_HOME or the user's state folder.
 
     Raises RuntimeError if the user has no home.
     """
@@ -22,12 +22,12 @@ def state_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """Return the folder of files that can be made again, in the user's cache folder."""
+    """Return the folder of reproducible files, in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / PACKAGE
 
 
 def found(name: str | Path) -> Path:
-    """Return this path, or the shipped one of this name if there is none, such as models/tiny."""
+    """Return this path. If it does not exist, return the shipped file of this name, such as models/tiny."""
     path = Path(name).expanduser()
     if path.is_absolute() or path.exists() or path.parts[:1] not in _SHIPPED:
         return path
@@ -36,23 +36,24 @@ def found(name: str | Path) -> Path:
 
 
 def page(name: str) -> str:
-    """Return the path of a page of docs/, from the working folder if it lies below."""
+    """Return the path of a page of docs/, relative if it lies in the working folder."""
     path = share_dir() / "docs" / name
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def share_dir() -> Path:
-    """Return the repository if the code runs from it, else the installed folder share/crossspec_ros.
+    """Return the repository if the code runs from it, or else the installed folder share/crossspec_ros.
 
-    Raises InputError if there is neither.
+    Raises InputError if neither exists.
     """
     code = Path(__file__).resolve().parents[1]
-    # pip and colcon put share/ beside the code, or beside a folder around it.
+    # pip and colcon put share/ next to the code, or next to one of its parents.
     for share in (code, *(folder / "share" / PACKAGE for folder in (code, *code.parents))):
         if (share / "package.xml").is_file():
             return share
     raise InputError(
-        f"no share/{PACKAGE} is found from '{code}' upwards: install {PACKAGE} as a whole, by colcon or pip"
+        f"share/{PACKAGE} is not in '{code}' or a parent folder: install the package {PACKAGE} with colcon "
+        f"or pip"
     )
 
 
@@ -62,5 +63,5 @@ def tiny_models() -> Path:
 
 
 def models_folder(name: str | Path | None) -> Path:
-    """Return the folder of models of this name; without a name that of the default models."""
+    """Return the folder of models of this name. Without a name, return that of the default models."""
     return found(name or tiny_models())

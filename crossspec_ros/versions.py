@@ -1,4 +1,4 @@
-"""Versions of installed packages, compared with those that this package requires."""
+"""Compare the versions of installed packages with the requirements of this package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def installed_version(name: str) -> str:
 
 
 def unmet_requirements() -> Iterator[tuple[str, str]]:
-    """Yield the name of each package of a wrong version, with a sentence."""
+    """Yield the name of each package of an unsupported version, with a sentence."""
     try:
         texts = requires(PACKAGE) or ()
     except PackageNotFoundError:
@@ -31,12 +31,12 @@ def unmet_requirements() -> Iterator[tuple[str, str]]:
         if found and is_needed and not needed.specifier.contains(found, prereleases=True):
             yield (
                 needed.name,
-                f"{needed.name} {found} is installed, with whose interfaces results may be wrong silently: "
-                f"pip install '{needed.name}{needed.specifier}'",
+                f"{needed.name} {found} is installed, an unsupported version that may give wrong results: "
+                f"run pip install '{needed.name}{needed.specifier}'",
             )
 
 
 def check_version(name: str) -> None:
-    """Raise InputError for a package of a wrong version."""
+    """Raise InputError for a package of an unsupported version."""
     if sentence := dict(unmet_requirements()).get(name):
         raise InputError(sentence)

@@ -67,7 +67,7 @@ def test_too_little_memory_is_one_sentence(capsys, monkeypatch):
         cli, "_robot", lambda subparsers: subparsers.add_parser("x").set_defaults(handler=run)
     )
     error = sentence(capsys, "x")
-    assert "memory runs out (9.0 GB are needed on the CPU, 1.0 GB are free): end" in error
+    assert "memory ran out (9.0 GB are needed on the CPU, 1.0 GB are free): end" in error
 
 
 def sentence(capsys, *arguments):
