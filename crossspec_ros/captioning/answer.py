@@ -1,4 +1,4 @@
-"""One response of the target: it proposes trees, takes what the passes verified, and lets proposers learn."""
+"""One response of the target: the proposed trees, the verified tokens, and feedback for the proposers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 REHEARSED_PROB = 0.99
-"""Belief in each token of a rehearsal, before the policy has measured it."""
+"""Assumed probability of each rehearsed token, before the policy has measured it."""
 
 
 class Stop:
-    """Whether an answer is cut short after a pass: by its reader, or because it is late."""
+    """Test of whether to cut an answer short after a pass: it was cancelled, or its deadline has passed."""
 
     def __init__(self, cancel: threading.Event | None = None, deadline_ns: int | None = None) -> None:
         self._cancel, self._deadline_ns = cancel, deadline_ns
@@ -49,13 +49,13 @@ class Stop:
 
 
 class Answer:
-    """See `engine.protocols.Answering`.
+    """A response in work; implements `engine.protocols.Answering`.
 
-    `tokens` are those so far; `drafted` and `accepted` count the nodes of each proposer.
+    `tokens` are the verified tokens so far. `drafted` and `accepted` count the tree nodes of each proposer.
 
-    After each pass `on_step` is called and then `stop`, in the engine's thread; both may be replaced while
-    the answer is in work. A rehearsal may end after any pass; its window keeps what it wrote, and proposers
-    do not learn from it.
+    After each pass the engine's thread calls `on_step` and then `stop`. Both may be replaced while the answer
+    is in work. A rehearsal may end after any pass. Its window keeps its tokens, and proposers do not learn
+    from it.
     """
 
     def __init__(
@@ -81,20 +81,20 @@ class Answer:
         self.tokens: tuple[int, ...] = ()
         self.passes = 0
         self.accept_lengths: list[int] = []
-        """Tokens that each pass gave; of a target on another host, each message."""
+        """Tokens of each pass, or of each message of a target on another host."""
         self.last: Step | None = None
-        """Its last pass."""
+        """The last pass."""
         self.ended = False
         self.seconds = 0.0
-        """Time of the device."""
+        """Time on the device."""
         self.round_trip_s = 0.0
-        """Time that the link to the target took, if there is one."""
+        """Time of the link to a target on another host."""
         self.first_ns = self.ended_ns = 0
-        """Times at which its first and its last pass were over (`perf_counter_ns`)."""
+        """End of the first and of the last pass (`perf_counter_ns`)."""
         self.drafted: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
         # The context at the last pass.
-        self._known = context
+        self._latest = context
         self._lesson: PassResult | None = None
 
     @property
@@ -113,16 +113,16 @@ class Answer:
         return self._policy.has(REHEARSAL)
 
     def prepare(self, frames: tuple[torch.Tensor, ...]) -> bool:
-        self._look(frames)
-        return self._policy.prepare(self._known)
+        self._update_context(frames)
+        return self._policy.prepare(self._latest)
 
     def propose(self, frames: tuple[torch.Tensor, ...], unread: int, branches: bool) -> DraftTree:
         self.learn()
-        self._look(frames)
-        # What a rehearsal takes, nobody waits for.
+        self._update_context(frames)
+        # The time of a rehearsal is not part of the caption's latency.
         with nullcontext() if self._is_rehearsal else self.trace.span("propose"):
             left = self.max_new_tokens - len(self.tokens)
-            return self._policy.propose(self._known, unread, left, branches)
+            return self._policy.propose(self._latest, unread, left, branches)
 
     def accept(self, tree: DraftTree, logits: Any) -> tuple[tuple[int, ...], int]:
         return accept_tokens(tree, logits, self._draw, self.grammar)
@@ -131,7 +131,7 @@ class Answer:
         self.ended_ns = time.perf_counter_ns()
         self.first_ns = self.first_ns or self.ended_ns
         self._policy.observe_pass(max(step.tokens_read, step.most_read), step.seconds, step.rows)
-        context = replace(self._known, tokens=self.tokens)
+        context = replace(self._latest, tokens=self.tokens)
         self.passes, self.last = self.passes + step.passes, step
         self.tokens += step.tokens
         self.seconds += step.seconds
@@ -146,7 +146,7 @@ class Answer:
         self.ended = step.ended or len(self.tokens) >= self.max_new_tokens
         self.on_step(self)
         is_over = self.ended or self.stop()
-        # As far as it goes it is right, so that proposers learn what was cut as if it were whole.
+        # The tokens of a cut answer are verified as well, so proposers learn from them.
         if not self._is_rehearsal:
             self._lesson = PassResult(context, tree, step.path, step.tokens, is_over, step)
         return not is_over
@@ -161,7 +161,7 @@ class Answer:
         self._policy.rest(REHEARSAL, error)
 
     def caption(self, text: str) -> Caption:
-        """Return the caption of the tokens so far, which are this text."""
+        """Return the caption of the tokens so far, whose decoded text is `text`."""
         counts = self.passes, self.drafted, self.accepted
         link = self.last.traffic if self.last is not None else (0, 0), self.round_trip_s
         lengths, is_json = tuple(self.accept_lengths), self.grammar is not None and self.grammar.is_over
@@ -171,19 +171,19 @@ class Answer:
         )
 
     def _keep(self, done: Future[None]) -> None:
-        """Give the window what a rehearsal wrote. If it did not end, the rest of the last one follows."""
+        """Store a rehearsal in its window. An incomplete one ends with the previous rehearsal's tokens."""
         before = self._window.rehearsal
         old = before.token_ids
         tokens = self.tokens if self.ended else self.tokens + old[align(self.tokens, old) :]
         passes, seconds = before.passes + self.passes, before.seconds + self.seconds
         self._window.rehearsal = Rehearsal(tokens, passes, seconds, self.ended)
 
-    def _look(self, frames: tuple[torch.Tensor, ...]) -> None:
-        """Let the proposers know what is verified, and what was drafted by now."""
+    def _update_context(self, frames: tuple[torch.Tensor, ...]) -> None:
+        """Give the proposers the verified tokens, and the drafts that are ready."""
         self._policy.start(self._window.index)
         rehearsed, draft = self._window.rehearsal.token_ids, self._event_draft
         drafts = {**self.context.drafts, REHEARSAL: Draft(rehearsed, (REHEARSED_PROB,) * len(rehearsed))}
         with failures_logged(_LOG, logging.ERROR, "the event draft could not be translated"):
             if draft is not None:
                 drafts[EVENT_DRAFT] = draft.proposal()
-        self._known = replace(self.context, tokens=self.tokens, frames=frames, drafts=drafts)
+        self._latest = replace(self.context, tokens=self.tokens, frames=frames, drafts=drafts)

@@ -1,4 +1,4 @@
-"""Caption of a window, how it came about, and who hears of it."""
+"""Captions, outcomes of windows, and the listener that receives them."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
 MAX_QUESTION = 10_000
 """Maximum characters of a question."""
 MAX_QUESTION_TOKENS = 4096
-"""Maximum tokens of a question: emojis make four of a character, and what each token of a pass sees takes
-memory and time by the square of their number. The longest question in words has 2,500."""
+"""Maximum tokens of a question. An emoji has four tokens, and the cost of attention is quadratic. The longest
+question in words has 2,500."""
 _ANSWER_ROOM = 64
-"""Tokens of an answer."""
+"""Tokens reserved for an answer."""
 RESTS_ON = {"target": "frames", "event_draft": "events", "none": "nothing", "unchanged": "nothing"}
-"""Input that a caption rests on, by its source."""
+"""Input that a caption is based on, by its source."""
 OnText = Callable[[str], None] | None
-"""Gets a text, if anybody wants it."""
+"""Callback for a text."""
 UNREACHED = "target_unreached"
-"""Beside the faults of inputs: the target's server did not answer in time."""
+"""Fault of a caption: the target's server did not answer in time."""
 NO_JSON = "no_json"
-"""Fault of a caption itself: it is no complete JSON of the schema."""
+"""Fault of a caption: it is not complete JSON of the schema."""
 
 
 @dataclass(frozen=True)
 class Options:
     """The `question` about a window, and how the target answers it.
 
-    The answer follows the `grammar`. The standing questions `first` come before it, those `later` after it.
+    The `grammar` constrains the answer. The target answers the standing questions `first` before it, and
+    `later` after it.
     """
 
     question: str
@@ -53,10 +54,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What the target wrote before the last frames of its window came.
+    """A caption that the target wrote before the last frames of the window arrived.
 
-    All rehearsals of the window together took so many `passes` and `seconds`. `is_complete` says that the
-    last one came to its end.
+    `passes` and `seconds` are sums over all rehearsals of the window. `is_complete` is whether the last one
+    reached its end.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -67,19 +68,21 @@ class Rehearsal:
 
 @dataclass(frozen=True)
 class Caption:
-    """Words about a window.
+    """Text about a window.
 
-    `source` is "target", or "event_draft" where there were no frames (then no target verified it), or "none"
-    where there was nothing to see; "rehearsal" is the target's text before its last frames came. Of a
-    recording in code it is "unchanged" where a window shows nothing new and the words are those of an earlier
-    one. `token_ids` include the end-of-sequence token, unless the caption was cut; those of an event draft
-    are of its own vocabulary.
-    `target_passes` counts the passes that gave tokens, and `accept_lengths` has how many each gave. `drafted`
-    tokens of each proposer were put to the target, which took `accepted` of them; a token that two proposed
-    counts for both. Of a target on another host, `traffic` is the bytes that went there and came from there,
-    and `round_trip_s` the link's time; `unreached` says why it was not heard, where the event draft's words
-    had to do. `rehearsal` is what the target wrote before the last frames came. `is_json` says that a schema
-    was asked for, and the text is complete JSON of it.
+    Args:
+        source: "target" if the target verified the text. "event_draft" if the window had no usable frames,
+            and "none" if it had no usable images at all. "rehearsal": written before the last frames arrived.
+            "unchanged", in code only: the text of an earlier window, because this one shows nothing new.
+        token_ids: include the end-of-sequence token, unless the caption was cut. An event draft has token ids
+            of its own vocabulary.
+        target_passes: number of passes that gave tokens; `accept_lengths` has the tokens of each.
+        drafted: draft tokens of each proposer in verified trees; the target accepted `accepted` of them. A
+            token of two proposers counts for both.
+        traffic: bytes sent to, and received from, a target on another host.
+        round_trip_s: time of the link to that host.
+        unreached: reason why that host did not answer, so that the event draft replaces the caption.
+        is_json: whether a schema was set, and the text is complete JSON of it.
     """
 
     text: str
@@ -98,17 +101,17 @@ class Caption:
 
     @property
     def askable(self) -> bool:
-        """Whether the target has read its window, so that it can be asked about."""
+        """Whether the target has read the window, and can answer further questions about it."""
         return self.source == "target"
 
     @property
     def mean_acceptance_length(self) -> float:
-        """Tokens per target pass, the target's own one included."""
+        """Tokens per target pass, including the bonus token."""
         return len(self.token_ids) / self.target_passes if self.target_passes else 0.0
 
 
 class Holding(NamedTuple):
-    """Caption that holds still, and the window that it is about, without images."""
+    """Caption that is still valid, and its window without images."""
 
     caption: Caption
     window: Window
@@ -116,12 +119,12 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one window: the caption by these `options`, or the reason why there is none.
+    """Outcome of one window: its caption, or the reason why it has no caption.
 
-    `flags` are the faults of its inputs (windows/quality.py), and behind them those of the caption itself. A
-    window is `skipped` for this reason. Of a window that shows nothing new, `holds` has the caption that
-    holds still. No question has come about a window that has none of all these. Once `cancel` is set nobody
-    waits for what is made of it.
+    `flags` are the faults of the inputs (windows/quality.py), followed by those of the caption. `skipped` is
+    the reason of a skipped window. `holds` is the valid caption for a window that shows nothing new. A window
+    without caption, `skipped`, `holds` and `error` still waits for a question. Listeners drop their work on
+    the outcome once `cancel` is set.
     """
 
     window: Window
@@ -135,39 +138,37 @@ class Outcome:
     cancel: threading.Event = field(default_factory=threading.Event)
 
     def captioned(self, caption: Caption, faults: Sequence[str]) -> Outcome:
-        """Return the outcome with its caption, whose own faults follow those of its inputs."""
+        """Return the outcome with its caption. The caption's faults follow the faults of its inputs."""
         is_cut = self.options.grammar is not None and not caption.is_json
         own = (UNREACHED,) * bool(caption.unreached) + (NO_JSON,) * is_cut
         return replace(self, caption=caption, flags=(*faults, *own))
 
     @property
     def holding(self) -> Holding | None:
-        """Its caption, where that may hold for windows that show nothing new: it is complete, and the
-        target's server was reached."""
+        """The caption, if it is complete and may stand for later windows that show nothing new."""
         if self.caption is None or self.caption.late or {UNREACHED, NO_JSON} & set(self.flags):
             return None
         return Holding(self.caption, without_images(self.window))
 
 
 class Listener:
-    """Hears of windows, in the captioner's thread and those of its decoder; this one makes nothing of it."""
+    """Callbacks about windows. The threads of the captioner and its decoder call them; these do nothing."""
 
     def drafted(self, index: int, text: str, source: str) -> None:
-        """Take an unverified text about the window `index`, and its source."""
+        """Handle an unverified text about the window `index`, and its source."""
 
     def words(self, index: int, text: str) -> None:
-        """Take the verified text so far of the window `index`, which is in work."""
+        """Handle the verified text so far of the window `index`, which is in work."""
 
     def outcome(self, outcome: Outcome) -> None:
-        """Take what became of a window."""
+        """Handle the outcome of a window."""
 
     def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
-        """Take the answer to a standing question about a window, or why there is none: a CancelledError once
-        the window was dropped."""
+        """Handle the answer to a standing question, or its error: a CancelledError for a dropped window."""
 
 
 def without_images(window: Window) -> Window:
-    """Return the window without its pixels: times and counts, and images of no size in their number."""
+    """Return the window with images of no size: its times and counts stay."""
     frames, event_images = (
         np.zeros((len(images), 0, 0, 3), np.uint8) for images in (window.frames, window.event_images)
     )
@@ -175,15 +176,15 @@ def without_images(window: Window) -> Window:
 
 
 def check_length(question: str) -> None:
-    """Raise InputError for megabytes, before they wait or are made tokens of."""
+    """Raise InputError if the question is too long to be queued and tokenized."""
     if len(question) > MAX_QUESTION:
         raise InputError(
-            f"the question has {len(question)} characters, but at most {MAX_QUESTION} are taken: shorten it"
+            f"the question has {len(question)} characters, but the maximum is {MAX_QUESTION}: shorten it"
         )
 
 
 def check_question(target: VideoTarget, question: str) -> None:
-    """Raise InputError where it is empty or leaves no room beside the frames for an answer."""
+    """Raise InputError if the question is empty, or leaves no room for an answer."""
     if not question.strip():
         raise InputError("the question is empty: ask in words")
     check_length(question)
@@ -192,6 +193,6 @@ def check_question(target: VideoTarget, question: str) -> None:
     room = min(spec.most_tokens - spec.frame_tokens - _ANSWER_ROOM, MAX_QUESTION_TOKENS)
     if used > room:
         raise InputError(
-            f"the question makes a prompt of {used} tokens, but the target takes {room} beside the "
-            f"frames and an answer: shorten it"
+            f"the prompt of the question has {used} tokens, but frames and answer leave room for {room}: "
+            f"shorten it"
         )

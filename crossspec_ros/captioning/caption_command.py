@@ -1,4 +1,4 @@
-"""`crossspec caption`: every window of a recording, as fast as the machine captions them."""
+"""`crossspec caption`: caption every window of a recording as fast as the machine can."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
         return decoder
 
     with closing(setup), bar as progress:
-        # The reader may have found columns, unit and size of a table by itself.
+        # The format includes the columns, unit and size that the reader found in a table.
         print(plain_text(f"crossspec: {setup.path} is {setup.recording.format}"), file=sys.stderr)
         task = progress.add_task("loading the models", total=None)
         if progress.disable:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
             special = {"nothing_seen": caption.source == "none", "unchanged": holds_ns is not None}
             totals.count(**{name: 1 for name, is_true in special.items() if is_true})
     if not windows:
-        raise InputError(f"'{setup.path}' has no window to caption: give a recording with events or images")
+        raise InputError(f"'{setup.path}' has no window to caption: use a recording with events or images")
     totals.count(**counts)
     console.print(totals.totals(), markup=False)
     if args.json:

@@ -32,7 +32,7 @@ _NOT_APPLIED: dict[str, object] = {
 
 
 def check_settings(settings: CaptionerSettings) -> None:
-    """Raise InputError for settings that no models can follow; it is called before models load."""
+    """Raise InputError for settings that are invalid for all models, before the models are loaded."""
     read_standing(settings.questions)
     read_schema(settings.schema)
     sampling = requested_sampling(settings)
@@ -40,23 +40,23 @@ def check_settings(settings: CaptionerSettings) -> None:
         return
     if is_remote(settings.target):
         raise InputError(
-            f"compare needs the target alone, but the server at {settings.target} always drafts: set compare "
-            f"to false"
+            f"compare needs captions without drafting, but the server at {settings.target} always drafts: "
+            f"set compare to false"
         )
     if settings.mode != MODES[0]:
         raise InputError(
-            f"compare needs the target alone and our decoder, but mode is {settings.mode}: set compare to "
-            f"false, or mode to {MODES[0]}"
+            f"compare needs a drafting decoder, but mode is {settings.mode}: set compare to false, or mode "
+            f"to {MODES[0]}"
         )
     if sampling is not None:
         raise InputError(
-            "compare tests captions for the same words, but sampled ones differ each time: set temperature "
-            "to 0 and generation to greedy, or compare to false"
+            "compare expects equal captions, but sampled captions differ in each run: set temperature to 0 "
+            "and generation to greedy, or compare to false"
         )
 
 
 def requested_options(settings: CaptionerSettings, decoder: PrefillHiddenDecoder) -> Options:
-    """Return the question and how the target answers it. Raises InputError for what it cannot take."""
+    """Return the question and its options. Raises InputError if the target does not support them."""
     decoder.check_question(settings.question)
     grammar = decoder.grammar(read_schema(settings.schema))
     first, later = decoder.standing(read_standing(settings.questions))
@@ -65,9 +65,9 @@ def requested_options(settings: CaptionerSettings, decoder: PrefillHiddenDecoder
 
 
 def requested_sampling(settings: CaptionerSettings) -> Sampling | None:
-    """Return the sampling; None always takes the likeliest token.
+    """Return the sampling parameters, or None for greedy decoding.
 
-    Raises InputError for values that sampling does not take, or that contradict each other.
+    Raises InputError for invalid or contradictory values.
     """
     is_published = settings.generation == "published"
     if not is_published and not settings.temperature:
@@ -78,14 +78,14 @@ def requested_sampling(settings: CaptionerSettings) -> Sampling | None:
         return Sampling(settings.temperature, settings.top_p, settings.seed)
     if settings.temperature or settings.top_p != 1:
         raise InputError(
-            "generation is published, so temperature and top_p are the target's own: leave yours at 0 and 1, "
-            "or set generation to greedy"
+            "generation is published, so generation_config.json sets temperature and top_p: leave these "
+            "parameters at 0 and 1, or set generation to greedy"
         )
     if is_gguf(settings.target) or is_remote(settings.target):
         where = "is on the server" if is_remote(settings.target) else "is not part of a GGUF"
         raise InputError(
-            f"generation is published, but generation_config.json {where}: set generation to greedy, and "
-            f"temperature and top_p to the published values"
+            f"generation is published, but generation_config.json {where}: set generation to greedy, and set "
+            f"temperature and top_p"
         )
     published = published_generation(models_folder(settings.models_folder), settings.target)
     if not published.get("do_sample"):
@@ -98,14 +98,14 @@ def requested_sampling(settings: CaptionerSettings) -> Sampling | None:
         )
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"the target's generation_config.json cannot be followed ({first_line(error)}): set generation "
+            f"the target's generation_config.json has invalid values ({first_line(error)}): set generation "
             f"to greedy"
         ) from error
 
 
 @lru_cache
 def published_generation(models: Path, target: str) -> dict[str, Any]:
-    """Return the sampling of the target's generation_config.json, and log once which values are left out."""
+    """Return the sampling parameters of generation_config.json, and log once which values are ignored."""
     from crossspec_ros.models.config_files import generation_values
 
     values = generation_values(target_path(models, target))

@@ -1,7 +1,7 @@
-"""Captioner: which window is captioned, when, and what becomes of each; the newest closed window wins.
+"""Captioner: it decides which windows are captioned, and when. The newest closed window has priority.
 
-`step` does the most urgent job. In a node a thread calls it, see `start`; a recording in code calls it window
-by window.
+`step` does the most urgent job. In a node, a thread calls it (see `start`). `CodeReplay` calls it for each
+window.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crossspec_ros.captioning.caption import Holding, Listener, Options, Outcome, check_length, without_images
-from crossspec_ros.captioning.standing import Told
+from crossspec_ros.captioning.standing import StandingAnswers
 from crossspec_ros.captioning.wording import plain
 from crossspec_ros.drafting.arms import Arms
 from crossspec_ros.engine.json_grammar import check_schema
@@ -42,19 +42,19 @@ BEHIND = "a newer window closed while captions were behind"
 AT_ONCE = "a newer window closed at the same time"
 """Causes of a skipped window."""
 MAX_QUESTIONS = 16
-"""Questions that may wait, the one in work included."""
+"""Maximum number of unanswered questions."""
 _AT_ONCE_NS = 300_000_000
-"""Windows that close within this time belong to messages that were held up."""
-_UNREAD = "an image could not be read ahead: its window is read when it closes"
+"""Maximum time between the closes of windows whose messages were delayed and arrived together."""
+_UNREAD = "failed to prefill an image: its window is prefilled when it closes"
 _DEACTIVATED = "the captioner was deactivated: ask again once it is active"
 
 Reply = tuple["Caption", int]
-"""An answer, and the index of the window that was asked about."""
+"""An answer, and the index of its window."""
 
 
 @dataclass(frozen=True)
 class _Closed:
-    """Window that waits for its caption; it was announced and complete at these times (`perf_counter_ns`)."""
+    """Window that waits for its caption, and when it closed and was complete (`perf_counter_ns`)."""
 
     window: Window
     closed_ns: int
@@ -68,7 +68,7 @@ class _Closed:
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """Question that waits. Its answer is JSON of the `schema`, if there is one."""
+    """Question that waits. A `schema` makes its answer JSON."""
 
     text: str
     schema: str
@@ -78,13 +78,13 @@ class _Question:
 
 
 class Captioner:
-    """Gives each submitted window exactly one outcome, in order, and answers questions about the last one.
+    """Gives each closed window exactly one outcome, in order, and answers questions about the last one.
 
-    Frames of open windows go to the decoder as the `gate` admits them. With the frame of the `grid`'s last
-    slot the answer begins; without a grid it begins when the window closes, and nothing is rehearsed. A
-    caption that is not done `deadline_s` after its window closed is cut short; 0 sets no deadline.
-    `options`, `deadline_s` and the gate's settings may be changed at any time. Any thread may call all but
-    `step`. The listener hears nothing after `stop`.
+    The decoder gets the frames of open windows that the `gate` admits. The answer begins with the frame of
+    the `grid`'s last slot. Without a grid it begins when the window closes, and the target does not rehearse.
+    A caption is cut `deadline_s` after the close of its window; 0 sets no deadline.
+    `options`, `deadline_s` and the gate's settings may change at any time. All methods but `step` are
+    thread-safe. The listener gets no calls after `stop`.
     """
 
     def __init__(
@@ -102,70 +102,69 @@ class Captioner:
         self.pulse = Pulse("captions")
         self.changed = threading.Condition()
         self.unanswered = 0
-        """Standing questions that were dropped."""
+        """Number of dropped standing questions."""
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
-        # Under `changed`: closed windows that wait, windows without an outcome and without their pixels, and
-        # questions without an answer.
+        # Guarded by `changed`: closed windows that wait, windows without an outcome (without their pixels),
+        # and unanswered questions.
         self._waiting: list[_Closed] = []
         self._unfinished: deque[Window] = deque()
         self._questions: list[_Question] = []
-        # Written by `step` alone: the newest window that was judged, the last one that was captioned, and the
-        # last one that waits for a question.
+        # Written by `step` only: the newest judged window, the last captioned window, and the newest window
+        # if it waits for a question.
         self._closed: int | None = None
         self._captioned: int | None = None
-        self._unasked: Window | None = None
+        self._uncaptioned: Window | None = None
         self._holding: Holding | None = None
-        # A window had closed when the caption before was done.
+        # Whether a window had already closed when the previous caption was done.
         self._is_behind = False
         self._arms = Arms()
         decoder.on_rehearsal = lambda index, text: self._listener.drafted(index, text, "rehearsal")
 
     @property
     def waiting(self) -> int:
-        """Number of closed windows that wait to be captioned, or skipped."""
+        """Number of closed windows that wait for a caption."""
         return len(self._waiting)
 
     def start(self) -> None:
-        """Let a thread step until `stop`."""
+        """Start a thread that calls `step` until `stop`."""
         self._thread = self.pulse.start(self._work, "captioner")
 
     def is_over(self, timeout_s: float = 0.0) -> bool:
-        """Return whether the thread has ended, or does so within this time."""
+        """Return whether the thread ends within this time."""
         if self._thread is None:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def stop(self, timeout_s: float = 1.0) -> list[Window]:
-        """Cancel the window in work, drop those that wait, and end the thread if it ends in time.
+        """Cancel the window in work, drop waiting windows, and wait up to `timeout_s` for the thread.
 
-        Returns the windows that have no outcome, without their images. Questions that wait or are in work are
-        answered with that.
+        Returns the windows without an outcome, without their images. Unanswered questions fail.
         """
         self.pulse.end()
         with self.changed:
             self._stopping.set()
             self._listener = Listener()
-            for asked in self._questions:
-                asked.cancel.set()
+            for question in self._questions:
+                question.cancel.set()
             self.changed.notify()
         self.is_over(timeout_s)
         with self.changed:
             questions, self._questions = self._questions, []
             left = list(self._unfinished)
-        for asked in questions:
-            settle(asked.reply, error=InputError(_DEACTIVATED))
+        for question in questions:
+            settle(question.reply, error=InputError(_DEACTIVATED))
         return left
 
     def add_image(self, index: int, kind: str, image: np.ndarray, stamp_ns: int) -> Future[None] | None:
-        """Take an image (H, W, 3) of the window `index`, which is still open, once the gate admits it.
+        """Pass an image (H, W, 3) of the open window `index` to the decoder, once the gate admits it.
 
-        One of kind FRAMES is prefilled when there is time, one of kind EVENTS is for the event draft. Returns
-        the draft's work, if it has begun by now.
+        The target prefills images of kind FRAMES when it has time. The event draft reads those of kind
+        EVENTS. Returns the future of the event draft, if it has begun.
         """
         closed, draft = self._closed, None
-        # An image that comes after its window has closed is in nobody's caption.
+        # No caption uses an image that arrives after the close of its window.
         if closed is not None and closed - PATIENCE < index <= closed:
             return None
         with failures_logged(_LOG, logging.WARNING, _UNREAD):
@@ -177,51 +176,48 @@ class Captioner:
         return draft
 
     def close(self, window: Window, closed_ns: int) -> None:
-        """Caption this window next; it was announced as closed at `closed_ns` (`perf_counter_ns`)."""
+        """Caption this window next. It closed at `closed_ns` (`perf_counter_ns`)."""
         closed = _Closed(window, closed_ns, time.perf_counter_ns())
         with self.changed:
             if not closed.is_empty:
-                # A window that will be skipped needs no pixels.
+                # Older windows will be skipped and need no pixels.
                 self._waiting = [replace(item, window=without_images(item.window)) for item in self._waiting]
             self._waiting.append(closed)
             self._unfinished.append(without_images(window))
             self.changed.notify()
 
     def ask(
-        self, question: str, schema: str = "", on_words: OnText = None, cancel: threading.Event | None = None
+        self, text: str, schema: str = "", on_words: OnText = None, cancel: threading.Event | None = None
     ) -> Future[Reply]:
-        """Answer this about the window captioned last, or the first one there will be.
+        """Answer a question about the last captioned window, or about the first one still to come.
 
-        The answer is JSON of the `schema`, if there is one; once `cancel` is set, it is cut short. `on_words`
-        gets the verified text so far. Questions are answered in their order, cancelled ones at once.
+        A `schema` makes the answer JSON. Setting `cancel` cuts the answer. `on_words` gets the verified text
+        so far. Questions are answered in order; cancelled ones fail at once.
 
         Raises:
-            InputError: the captioner was stopped, the schema is none, the question is far too long, or too
-                many wait.
+            InputError: the captioner was stopped, the schema is invalid, the question is too long, or too
+                many questions wait.
         """
-        check_length(question)
+        check_length(text)
         if schema:
             check_schema(schema)
         with self.changed:
             if self._stopping.is_set():
                 raise InputError(_DEACTIVATED)
-            if sum(not asked.cancel.is_set() for asked in self._questions) >= MAX_QUESTIONS:
+            if sum(not question.cancel.is_set() for question in self._questions) >= MAX_QUESTIONS:
                 raise InputError(f"{MAX_QUESTIONS} questions wait already: ask again when some are answered")
-            asked = _Question(question, schema, on_words, cancel or threading.Event())
-            self._questions.append(asked)
+            question = _Question(text, schema, on_words, cancel or threading.Event())
+            self._questions.append(question)
             self.changed.notify()
-        return asked.reply
+        return question.reply
 
     def step(self) -> bool:
-        """Do the most urgent job: the windows that have closed, or else one question.
-
-        Returns whether there was one.
-        """
+        """Do the most urgent job, the closed windows or else a question; return whether there was one."""
         with self.changed:
             waiting, self._waiting = self._waiting, []
         for number, item in enumerate(waiting, 1):
             options = self.options
-            # The empty windows of a gap take no time, and are no reason to skip a window before them.
+            # Empty windows of a gap take no time, so older windows are not skipped because of them.
             later = [] if item.is_empty else [one for one in waiting[number:] if not one.is_empty]
             newer = later[0] if later else None
             outcome = tried(partial(self._outcome, item, options, newer))
@@ -250,75 +246,76 @@ class Captioner:
         read = self._decoder.stream_frame(index, frame, stamp_ns, is_last, rehearsed)
         if read is not None:
             read.add_done_callback(_log_unread)
-        # The answer of a window that may be skipped begins when it closes.
+        # If captions are behind, this window may be skipped: its answer begins when it closes.
         if is_last and not self._is_behind and not self._stopping.is_set():
             self._decoder.begin(index, options)
 
     def _draft(self, index: int, image: np.ndarray) -> Future[None] | None:
-        # The window of a captioner that is behind may be skipped, and the processor is busy.
+        # If captions are behind, this window may be skipped, and the processor is busy.
         if self._is_behind:
             return None
         return self._decoder.stream_event_image(
             index, image, self.options, lambda text: self._listener.drafted(index, text, "event_draft")
         )
 
-    def _tell_standing(self, window: Window, answers: Told) -> None:
+    def _publish_standing(self, window: Window, answers: StandingAnswers) -> None:
         for standing, answer in answers:
             with self.changed:
                 self.unanswered += isinstance(answer, CancelledError)
-            with failures_logged(_LOG, logging.ERROR, "an answer could not be published"):
+            with failures_logged(_LOG, logging.ERROR, "failed to publish an answer"):
                 self._listener.standing(standing, answer, window)
 
     def _next_question(self) -> _Question | None:
-        """Return the first question that can be answered, if only because it was cancelled."""
-        askable = self._captioned is not None or self._unasked is not None
-        return next((asked for asked in self._questions if askable or asked.cancel.is_set()), None)
+        """Return the first question that can be answered, or was cancelled."""
+        askable = self._captioned is not None or self._uncaptioned is not None
+        return next((one for one in self._questions if askable or one.cancel.is_set()), None)
 
     def _answer(self) -> bool:
-        """Answer one question; return False if there is none, or no window to ask about."""
+        """Answer one question. Return False without a question, or without a window to answer it about."""
         with self.changed:
-            asked = self._next_question()
-        if asked is None:
+            question = self._next_question()
+        if question is None:
             return False
-        reply = tried(partial(self._reply, asked))
+        reply = tried(partial(self._reply, question))
         with self.changed:
-            # `stop` answers what is left, also if it did not wait for this one.
+            # `stop` settles all remaining questions, including this one.
             if self._stopping.is_set():
                 return True
-            self._questions.remove(asked)
+            self._questions.remove(question)
         if isinstance(reply, Exception):
-            settle(asked.reply, error=reply)
+            settle(question.reply, error=reply)
         else:
-            settle(asked.reply, reply)
+            settle(question.reply, reply)
         return True
 
-    def _reply(self, asked: _Question) -> Reply:
-        """Ask about the window captioned last, or a newer one that is captioned only now."""
-        decoder, window, how = self._decoder, self._unasked, (Trace(), asked.on_words, asked.cancel)
-        if asked.cancel.is_set():
+    def _reply(self, question: _Question) -> Reply:
+        """Answer about the last captioned window, or about a newer one that is captioned only now."""
+        decoder, window = self._decoder, self._uncaptioned
+        how = Trace(), question.on_words, question.cancel
+        if question.cancel.is_set():
             raise InputError("the question was cancelled: ask it again")
-        grammar = decoder.grammar(asked.schema)
-        options = replace(self.options, question=asked.text, grammar=grammar, first=())
+        grammar = decoder.grammar(question.schema)
+        options = replace(self.options, question=question.text, grammar=grammar, first=())
         if window is None:
             assert self._captioned is not None
             return decoder.ask(options, *how), self._captioned
-        decoder.check_question(asked.text)
+        decoder.check_question(question.text)
         faults = flags(window)
         answer = decoder.caption(trustworthy(window, faults), options, *how)
         if answer.unreached:
             raise LinkError(answer.unreached)
         if not answer.askable:
             raise InputError(
-                f"the newest window has no frames that show something ({plain(faults)}): ask again when the "
-                f"RGB camera sees"
+                f"the newest window has no usable frames ({plain(faults)}): check the RGB camera, and ask "
+                f"again"
             )
-        self._unasked, self._captioned = None, window.index
+        self._uncaptioned, self._captioned = None, window.index
         return answer, window.index
 
     def _outcome(self, item: _Closed, options: Options, newer: _Closed | None) -> Outcome:
-        """Caption this window, unless a newer one waits or it is not to be captioned."""
+        """Caption this window, unless a newer one waits or the gate decides against it."""
         window, holding = item.window, self._holding
-        self._closed, self._unasked = window.index, None
+        self._closed, self._uncaptioned = window.index, None
         verdict = self.gate.judge(window, None if holding is None else holding.window.index)
         if verdict != "unchanged":
             self._holding = None
@@ -327,8 +324,8 @@ class Captioner:
                 return self._caption(item, options)
             is_at_once = newer.closed_ns - item.closed_ns < _AT_ONCE_NS
             return Outcome(window, options, skipped=AT_ONCE if is_at_once else BEHIND)
-        self._unasked = window if verdict == "unasked" and newer is None else None
-        # Only the newest one has its images still.
+        self._uncaptioned = window if verdict == "unasked" and newer is None else None
+        # Only the newest window still has its images.
         faults = flags(window) if newer is None else ()
         return Outcome(without_images(window), options, flags=faults, holds=self._holding)
 
@@ -351,7 +348,7 @@ class Captioner:
                 lambda text: self._listener.words(window.index, text),
                 self._stopping,
                 deadline_ns,
-                partial(self._tell_standing, window),
+                partial(self._publish_standing, window),
                 speculates,
             )
         )
@@ -367,23 +364,23 @@ class Captioner:
         return outcome
 
     def _finish(self, outcome: Outcome) -> None:
-        """Tell what became of a window, then ask the standing questions about it, which wait for frames."""
-        # `stop` takes the listener away.
+        """Publish the outcome of a window, and then queue the standing questions about it."""
+        # `stop` replaces the listener.
         window, listener = outcome.window, self._listener
         if not self._stopping.is_set():
-            untold = f"the outcome of window {window.index} could not be published"
-            with failures_logged(_LOG, logging.ERROR, untold):
+            complaint = f"failed to publish the outcome of window {window.index}"
+            with failures_logged(_LOG, logging.ERROR, complaint):
                 listener.outcome(outcome)
-            # Not before: if `stop` does not wait for it, it may fail, and be in nobody's report.
+            # After publishing, so that `stop` returns a window whose publication fails meanwhile.
             with self.changed:
                 self._unfinished.popleft()
         if outcome.caption is not None and outcome.caption.askable:
-            tell = partial(self._tell_standing, without_images(window))
+            publish = partial(self._publish_standing, without_images(window))
             for choices in outcome.options.later:
                 # A decoder that was closed meanwhile has no window.
-                failed = tried(partial(self._decoder.choose, choices, Trace(), tell))
+                failed = tried(partial(self._decoder.choose, choices, Trace(), publish))
                 if isinstance(failed, Exception):
-                    tell([(standing, failed) for standing in choices.standing])
+                    publish([(standing, failed) for standing in choices.standing])
 
 
 def _log_unread(read: Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""Caption a recording with the objects of the nodes, but without topics and not in real time."""
+"""Caption a recording with the objects of the nodes, without ROS and not in real time."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from crossspec_ros.windows.synchronizer import FrameReady, Update
 from crossspec_ros.windows.window import EVENTS, FRAMES, Window, WindowClosed
 
 VIEWER_S = 10.0
-"""Seconds that Rerun's viewer may lag behind."""
+"""Maximum seconds that Rerun's viewer may lag behind."""
 
 
 @dataclass(frozen=True)
 class Captioned:
     """A window, its caption and stages, and its faults (`windows.quality`).
 
-    A window that shows nothing new has the caption of the window that ends at `holds_ns`. Others have the
-    `answers` to the standing questions, if their frames show something.
+    A window that shows nothing new has the caption of the window that ends at `holds_ns`. Other windows with
+    usable frames have the `answers` to the standing questions.
     """
 
     window: Window
@@ -55,8 +55,7 @@ class Captioned:
 class CodeReplay(Listener):
     """Captions each window of a recording and counts the faults of its streams.
 
-    The event draft gets the time that it needs, and nothing is rehearsed, so that two runs in float32 give
-    the same records.
+    It waits for the event draft and does not rehearse, so that two runs in float32 give the same records.
     """
 
     def __init__(self, setup: ReplaySetup, decoder: PrefillHiddenDecoder) -> None:
@@ -75,7 +74,7 @@ class CodeReplay(Listener):
         return dict(sorted((Counter(self._pipeline.counts) + self._assembler.counts).items()))
 
     def windows(self, tick: Callable[[float], None] = lambda seconds: None) -> Iterator[Captioned]:
-        """Yield every window in order; `tick` gets the seconds of the recording that have been read.
+        """Yield every window in order. `tick` is called with the position in the recording in seconds.
 
         Raises InputError for a damaged recording.
         """
@@ -99,12 +98,12 @@ class CodeReplay(Listener):
     def _add(self, update: Update) -> list[Window]:
         """Return the windows that an update completes."""
         if not isinstance(update, WindowClosed):
-            # An event image is of the time before its stamp.
+            # An event image shows the time before its stamp.
             is_frame = isinstance(update, FrameReady)
             index = self._pipeline.grid.index(update.stamp_ns - (not is_frame))
             kind = FRAMES if is_frame else EVENTS
             if draft := self._captioner.add_image(index, kind, update.image, update.stamp_ns):
-                # The words of the draft must not depend on the speed of the machine.
+                # The draft must not depend on the speed of the machine.
                 wait([draft])
         return self._assembler.add(update)
 
@@ -125,8 +124,8 @@ class CodeReplay(Listener):
         if outcome.error is not None:
             raise outcome.error
         assert outcome.caption is not None
-        asked = outcome.options.first + outcome.options.later if outcome.caption.askable else ()
-        answers = tuple(self._answer() for choices in asked for _ in choices.standing)
+        batches = outcome.options.first + outcome.options.later if outcome.caption.askable else ()
+        answers = tuple(self._answer() for choices in batches for _ in choices.standing)
         return Captioned(*inputs, outcome.caption, outcome.trace, answers=answers)
 
     def _answer(self) -> tuple[Standing, Answered]:
@@ -142,10 +141,10 @@ def captions(
     tick: Callable[[float], None],
     counts: Counter[str],
 ) -> Iterator[Captioned]:
-    """Yield every window, captioned by the decoder that `load` makes, and add the faults to `counts`.
+    """Yield every window with its caption, and add the faults to `counts`. `load` returns the decoder.
 
-    `tick` is that of `CodeReplay.windows`. Raises InputError for a damaged recording, for settings with which
-    captions would differ from run to run, and if memory runs out.
+    See `CodeReplay.windows` for `tick`. Raises InputError for a damaged recording, for settings that make
+    captions differ from run to run, and if memory runs out.
     """
     setup.check_repeatable()
     where = setup.captioner.rerun

@@ -1,4 +1,4 @@
-"""Comparison of the captioner's decoder with the target alone, on the windows of a run."""
+"""Compare the captioner's decoder with the target alone, on the windows of a run."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ NOTHING = "no captioned window had images, so there is nothing to compare with t
 
 
 class Comparison:
-    """Captions windows again with the target alone, right after their captions were published.
+    """Caption windows again with the target alone, right after their captions were published.
 
-    So both have the same window, process and load. The target alone reads no frames ahead, and has no drafts.
+    Both decoders share window, process and load. The target alone has no streaming prefill and no drafts.
     """
 
     def __init__(self, alone: PrefillHiddenDecoder) -> None:
         self._alone = alone
-        # Milliseconds of the decoder and of the target alone, and whether the captions are equal.
+        # Latency of the decoder and of the target alone in ms, and whether the captions are equal.
         self._compared: list[tuple[float, float, bool]] = []
 
     def add(self, outcome: Outcome, ours_ms: float) -> str:
         """Compare with a caption that was ready `ours_ms` after the last frame, and return the result.
 
-        The text is empty for a caption that is not the target's, and if the outcome's `cancel` is set.
+        The text is empty for an unverified caption, and once the outcome's `cancel` is set.
         """
         caption, cancel = outcome.caption, outcome.cancel
         if caption is None or caption.source != "target":
@@ -44,35 +44,37 @@ class Comparison:
         options, started = replace(outcome.options, first=()), time.perf_counter()
         alone = self._alone.caption(outcome.window, options, Trace(), cancel=cancel)
         alone_ms = (time.perf_counter() - started) * 1e3
-        # The engine has buffers for the windows of one decoder.
+        # The engine has buffers for the windows of a single decoder.
         self._alone.forget()
         if cancel.is_set():
             return ""
         is_same = alone.token_ids == caption.token_ids
         self._compared.append((ours_ms, alone_ms, is_same))
-        other = "" if is_same else ", in other words"
+        other = "" if is_same else ", a different caption"
         return f"ready {ours_ms:.0f} ms after its last frame; the target alone: {alone_ms:.0f} ms{other}"
 
     @property
     def last_ratio(self) -> float:
-        """Time of the target alone over that of the caption compared last."""
+        """Latency of the target alone, divided by that of the caption compared last."""
         return self._compared[-1][1] / self._compared[-1][0]
 
     def close(self) -> None:
-        """Close the decoder. The results stay."""
+        """Close the decoder. The results remain."""
         self._alone.close()
 
     def text(self, brief: str) -> str:
-        """Return the results in sentences, or `brief` and why there are none."""
+        """Return the results in sentences. Without results, return `brief` and the reason."""
         if not self._compared:
             return f"{brief}; {NOTHING}" if brief else ""
         ours_ms, alone_ms, same = (list(column) for column in zip(*self._compared, strict=True))
         ratio = median(alone / ours for ours, alone, _ in self._compared)
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
-        busy = f"The machine is busy (load {load:.0f} on {cores} cores): on an idle one captions gain more.\n"
+        busy = (
+            f"The machine is busy (load {load:.0f} on {cores} cores): the speedup is higher on an idle one.\n"
+        )
         return (
-            f"\nA caption was ready {median(ours_ms):.0f} ms after its last frame had come. The target alone "
+            f"\nA caption was ready {median(ours_ms):.0f} ms after the last frame arrived. The target alone "
             f"took {median(alone_ms):.0f} ms for the same frames in this run (medians). It took {ratio:.1f} "
-            f"times as long (the median of each caption's own ratio). {sum(same)} of {len(same)} captions "
-            f"are word for word those of the target alone.\n{busy if load > cores + 1 else ''}{NEXT}"
+            f"times as long (median of the ratios per caption). {sum(same)} of {len(same)} captions are "
+            f"identical to those of the target alone.\n{busy if load > cores + 1 else ''}{NEXT}"
         )

@@ -1,7 +1,7 @@
-"""One window to one caption: frames are prefilled as they come, and the answer is verified tree by tree.
+"""Caption windows: the target prefills frames as they arrive, and verifies the answer tree by tree.
 
-A window's life: `stream_frame` and `stream_event_image` while it is open, `begin` after its last frame,
-`caption` after its close, then further questions (`ask`, `choose`).
+The calls for a window: `stream_frame` and `stream_event_image` while it is open, `begin` after its last
+frame, `caption` after its close, then further questions with `ask` and `choose`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from crossspec_ros.windows.assembler import MAX_IMAGES
 from crossspec_ros.windows.window import Window
 
 if TYPE_CHECKING:
-    # A robot whose target is elsewhere, and which has no event draft, needs no torch.
+    # A robot with a remote target and without an event draft needs no torch.
     from crossspec_ros.drafting.draft_model import DraftModel
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.models.pair import ModelPair
@@ -42,11 +42,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class PrefillHiddenDecoder:
-    """Reads windows while they are open and captions them once they close.
+    """Prefills windows while they are open, and captions them once they close.
 
-    `stream_frame`, `stream_event_image` and `begin` never wait; all else is for one captioning thread. Engine
-    and draft have threads of their own, and proposers run in the engine's. `on_rehearsal` gets the index of a
-    window and the text of each complete rehearsal.
+    `stream_frame`, `stream_event_image` and `begin` never block. The captioning thread calls all other
+    methods. Engine and draft have their own threads, and proposers run in the engine's thread. `on_rehearsal`
+    gets a window's index and the text of each complete rehearsal.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class PrefillHiddenDecoder:
 
             engine = LocalEngine(pair.target)
         self.engine = engine
-        # An answer that has begun is about these objects: equal settings get the same ones.
+        # A begun answer is compared by these objects, so equal settings must return the same ones.
         self.grammar = lru_cache(maxsize=8)(GrammarCompiler(pair.target, engine).compiled)
         self._standing = lru_cache(maxsize=1)(partial(shared_passes, target=pair.target, engine=engine))
         self._drafts: DraftModel | None = None
@@ -70,24 +70,24 @@ class PrefillHiddenDecoder:
             self._drafts = DraftModel(pair.draft, pair.translation)
         event_images = pair.draft.event_images if pair.draft else 0
         self._live = LiveWindows(event_images, self._open, self._drop)
-        # Ends the draft that was begun last, the only one that may be in work.
+        # Ends the newest draft, the only one that may be in work.
         self._stop_draft = threading.Event()
-        # The window captioned last: its frames stay prefilled, so that it can be asked about.
+        # The last captioned window. Its frames stay prefilled for further questions.
         self._last: LiveWindow | None = None
         self._is_blind = True
-        """Whether the last window had no frames to caption, so that the next one may have none either."""
+        """Whether the last window had no usable frames, so that the next one may have none either."""
         self._is_closed = False
         self.memory_file: MemoryFile | None = None
-        """Closed with the decoder."""
+        """The decoder closes it."""
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
-        """Pulses of the threads that it owns."""
+        """Pulses of the decoder's threads."""
         others = [part.pulse for part in (self._drafts, self.memory_file) if part is not None]
         return (*self.engine.pulses, *others)
 
     def alone(self) -> PrefillHiddenDecoder:
-        """Return the target alone, on the same engine; to be closed before this one."""
+        """Return a decoder without drafting on the same engine. Close it before this one."""
         pair = replace(self.pair, draft=None, translation=None)
         return PrefillHiddenDecoder(pair, Policy((), None), self.engine)
 
@@ -99,11 +99,11 @@ class PrefillHiddenDecoder:
         is_last: bool = False,
         rehearsed: Options | None = None,
     ) -> Future[None] | None:
-        """Encode and prefill the next (H, W, 3) uint8 RGB frame of the open window `index` when there is
-        time; return its future.
+        """Queue the next (H, W, 3) uint8 RGB frame of the open window `index` for prefill; return its future.
 
-        From now on the window is `rehearsed` with these options, if there are any. Its last frame is read
-        together with the question instead, see `begin`. If one fails, its window is read when it closes.
+        From now on the target rehearses the window with the options `rehearsed`, if set. The last frame is
+        prefilled together with the question instead, see `begin`. After a failure, `caption` prefills the
+        window anew.
         """
         live = self._live.add_frame(index, frame, stamp_ns)
         live.rehearsed = rehearsed
@@ -115,12 +115,12 @@ class PrefillHiddenDecoder:
     def stream_event_image(
         self, index: int, image: np.ndarray, options: Options, on_draft: OnText = None
     ) -> Future[None] | None:
-        """Take the next (H, W, 3) uint8 RGB event image of the open window `index`.
+        """Add the next (H, W, 3) uint8 RGB event image of the open window `index`.
 
-        `on_draft` gets the draft's text, in the draft's thread; a draft that is not done in time is dropped.
-        All images but the last are enough to begin, so that the draft is done when the window closes. Where
-        the target rehearses on the same device, it does not begin: it would take the rehearsal's time.
-        Returns the draft's work once it has begun.
+        The event draft begins with the last image but one, so that it is done when the window closes. It does
+        not begin if the target rehearses on the same device, because both would compete. `on_draft` gets the
+        draft's text in the draft's thread. A draft that is not done in time is dropped. Returns the draft's
+        future once it has begun.
         """
         if self._drafts is None:
             return None
@@ -136,21 +136,21 @@ class PrefillHiddenDecoder:
         return live.drafting
 
     def begin(self, index: int, options: Options) -> None:
-        """Begin the answer about the window `index`, which is still open, but has got all its frames.
+        """Begin the answer about the open window `index`, which has all its frames.
 
-        `caption` uses it if frames and options are the same.
+        `caption` uses the answer if frames and options are the same.
         """
         live = self._live.find(index)
         if live is not None and live.frames and live.answer is None:
             self._answer(live, options, self.policy)
 
     def give_up(self) -> None:
-        """Give back what is held of all windows: nobody waits for a caption or an answer."""
+        """Release all windows. Captions and answers in work are abandoned."""
         self._live.clear()
         self.forget()
 
     def forget(self) -> None:
-        """Give back what is held of the window captioned last; nobody will ask about it."""
+        """Release the last captioned window, which then accepts no further questions."""
         last, self._last = self._last, None
         if last is not None:
             self._drop(last)
@@ -166,17 +166,17 @@ class PrefillHiddenDecoder:
         on_first: OnAnswered = lambda answers: None,
         speculates: bool = True,
     ) -> Caption:
-        """Caption a window that has closed; every stage, also from before the close, is a span of `trace`.
+        """Caption a closed window. `trace` gets a span per stage, including those before the close.
 
         Args:
             on_words: gets the verified text so far after each pass, mostly in the engine's thread.
-            cancel: once set, the caption is cut short after the pass in flight.
-            deadline_ns: likewise once `time.perf_counter_ns` is past it; the caption is then `late`.
-            on_first: gets the answers to the questions that come first, before the caption is made.
-            speculates: whether an answer that begins now is drafted.
+            cancel: once set, cuts the caption after the pass in flight.
+            deadline_ns: cuts the caption after this time (`perf_counter_ns`). The caption is then `late`.
+            on_first: gets the answers to the standing questions `options.first`, before the caption.
+            speculates: whether to draft an answer that begins now.
         """
         begun_ns, stop = time.perf_counter_ns(), Stop(cancel, deadline_ns)
-        # First, so that its buffers serve this one.
+        # Released first, so that this window can use its buffers.
         self.forget()
         self._is_blind = not len(window.frames)
         live = self._live.close(window)
@@ -212,46 +212,46 @@ class PrefillHiddenDecoder:
     def ask(
         self, options: Options, trace: Trace, on_words: OnText = None, cancel: threading.Event | None = None
     ) -> Caption:
-        """Answer a further question about the window captioned last, whose frames stay prefilled.
+        """Answer a further question about the last captioned window, whose frames stay prefilled.
 
-        Raises InputError if the window had no frames, if there is none, and as `check_question`.
+        Raises InputError without such a window, and for an invalid question.
         """
         self.check_question(options.question)
         live = self._askable()
         answer = self._new_answer(live, options, self.policy, trace)
-        self.engine.ask(live.handle, answer, live.given)
+        self.engine.ask(live.handle, answer, live.frames_so_far)
         return self._finish(live, answer, trace, Stop(cancel), on_words)
 
     def standing(self, questions: Sequence[Standing]) -> tuple[tuple[Choices, ...], tuple[Choices, ...]]:
-        """Return standing questions in passes, those that come first and those for `choose`.
+        """Return standing questions in passes: those before the caption, and those for `choose`.
 
-        Raises InputError for one that cannot be asked.
+        Raises InputError for an invalid question.
         """
         return self._standing(tuple(questions))
 
     def choose(self, choices: Choices, trace: Trace, on_answered: OnAnswered) -> None:
-        """Let the target answer standing questions about the window captioned last when there is time.
+        """Queue standing questions about the last captioned window. The target answers when it has time.
 
-        Frames that no rehearsal holds are prefilled first. `on_answered` gets the answers, or why there are
-        none, in the engine's thread. Raises InputError as `ask` does.
+        The engine first prefills the frames that are missing. `on_answered` gets the answers or errors in the
+        engine's thread. Raises InputError without a captioned window.
         """
         live = self._askable()
-        scores = self.engine.score(live.handle, choices.tree, trace, live.given, can_wait=True)
+        scores = self.engine.score(live.handle, choices.tree, trace, live.frames_so_far, can_wait=True)
         scores.add_done_callback(lambda done: on_answered(choices.answered(done)))
 
     def check_question(self, question: str) -> None:
-        """Raise InputError for a question that the target cannot take."""
+        """Raise InputError for a question that is empty or too long for the target."""
         check_question(self.pair.target, question)
 
     def warm_up(self) -> None:
-        """Take all buffers, capture all graphs, and do what is slow the first time."""
-        # For the windows that are open and the last one.
+        """Allocate all buffers, capture all graphs, and run each kind of pass once."""
+        # The open windows and the last one.
         self.engine.warm_up(OPEN_WINDOWS + 1)
         if self._drafts is not None:
             self._drafts.warm_up()
 
     def close(self) -> None:
-        """End the threads of draft and engine; a second time does nothing."""
+        """End the threads of draft and engine. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -264,23 +264,24 @@ class PrefillHiddenDecoder:
             self.memory_file.close()
 
     def _answer(self, live: LiveWindow, options: Options, policy: Policy) -> Answer:
-        """Begin the answer of a caption, after the standing questions that come first."""
-        handle, given = live.handle, live.given
+        """Begin the answer of a caption, behind the standing questions that precede it."""
+        handle, frames = live.handle, live.frames_so_far
         self.engine.cancel(handle)
         live.first = [
-            (choices, self.engine.score(handle, choices.tree, live.trace, given)) for choices in options.first
+            (choices, self.engine.score(handle, choices.tree, live.trace, frames))
+            for choices in options.first
         ]
         answer = self._new_answer(live, options, policy, live.trace)
-        live.answer, live.answered = answer, (options, given[1])
-        self.engine.ask(handle, answer, given)
+        live.answer, live.answered = answer, (options, frames[1])
+        self.engine.ask(handle, answer, frames)
         return answer
 
     def _drafted(
         self, live: LiveWindow, window: Window, options: Options, stopped: Callable[[], bool]
     ) -> Caption:
-        """Return the draft's own caption of a window that has closed; it is late if it was `stopped`."""
+        """Return the event draft's caption of a closed window. It is late if `stopped` cut it."""
         live.stop_draft.set()
-        # It has nothing more to say and must not slow the target.
+        # The stopped draft must not slow the target any more.
         if live.drafting is not None and not live.drafting.cancel():
             waited(live.drafting)
         if not len(window.event_images) or self._drafts is None:
@@ -294,7 +295,7 @@ class PrefillHiddenDecoder:
         return Caption(draft.text, tuple(draft.tokens), "event_draft", late=not is_finished)
 
     def _new_answer(self, live: LiveWindow, options: Options, policy: Policy, trace: Trace) -> Answer:
-        # It would slow the answer.
+        # On the same device, the event draft would slow the answer.
         if self._drafts_on_target:
             live.stop_draft.set()
         context = self._context(options)
@@ -305,64 +306,64 @@ class PrefillHiddenDecoder:
         return self._drafts is not None and str(self._drafts.model.device) == str(self.pair.target.device)
 
     def _rehearses(self, live: LiveWindow) -> bool:
-        """Return whether the target drafts an open window itself, on the device of the event draft."""
+        """Return whether the target rehearses an open window on the device of the event draft."""
         is_rehearsed = live.rehearsed is not None and self.policy.has(REHEARSAL)
         return is_rehearsed and self._drafts_on_target and not self._is_blind
 
     def _rehearsal(self, live: LiveWindow) -> Answer | None:
-        """Return what an open window is rehearsed with, in the engine's thread."""
+        """Return the rehearsal of an open window. The engine's thread calls this."""
         options = live.rehearsed
         if options is None or live.answer is not None:
             return None
-        ours = live, self._context(options), self.policy, live.trace, options.max_new_tokens
-        answer = Answer(*ours, is_rehearsal=True)
-        answer.future.add_done_callback(lambda done: self._was_rehearsed(live, answer))
+        context = self._context(options)
+        answer = Answer(live, context, self.policy, live.trace, options.max_new_tokens, is_rehearsal=True)
+        answer.future.add_done_callback(lambda done: self._publish_rehearsal(live, answer))
         return answer
 
-    def _was_rehearsed(self, live: LiveWindow, answer: Answer) -> None:
+    def _publish_rehearsal(self, live: LiveWindow, answer: Answer) -> None:
         if answer.ended:
-            with failures_logged(_LOG, logging.WARNING, "a rehearsal could not be published"):
+            with failures_logged(_LOG, logging.WARNING, "failed to publish a rehearsal"):
                 self.on_rehearsal(live.index, self._text(answer))
 
     def _finish(
         self, live: LiveWindow, answer: Answer, trace: Trace, stop: Stop, on_words: OnText = None
     ) -> Caption:
-        """Wait for the answer's end, or until it is cut short; from now on its words are published."""
-        told, one_by_one = 0, threading.Lock()
+        """Wait until the answer ends or is cut, and publish its words meanwhile."""
+        published, lock = 0, threading.Lock()
 
-        def tell(answer: Answer) -> None:
-            nonlocal told
+        def publish(answer: Answer) -> None:
+            nonlocal published
             trace.mark("first_token")
-            # The engine's thread may tell the next words already.
-            with one_by_one, failures_logged(_LOG, logging.ERROR, "words could not be published"):
-                if on_words and told < len(answer.tokens):
-                    told = len(answer.tokens)
+            # The engine's thread may publish the next words at the same time.
+            with lock, failures_logged(_LOG, logging.ERROR, "failed to publish words"):
+                if on_words and published < len(answer.tokens):
+                    published = len(answer.tokens)
                     with trace.span("tell"):
                         on_words(self._text(answer))
 
-        answer.stop, answer.on_step = stop, tell
+        answer.stop, answer.on_step = stop, publish
         if answer.tokens:
-            tell(answer)
+            publish(answer)
         waited(answer.future)
         self._last = live
         return answer.caption(self._text(answer))
 
     def _text(self, answer: Answer) -> str:
-        # A target on another host sends its text.
+        # A target on another host sends the text.
         text = answer.last.text if answer.last is not None else None
         return self.pair.target.tokenizer.decode(answer.tokens).strip() if text is None else text
 
     def _askable(self) -> LiveWindow:
         if self._last is None:
-            raise InputError("there is no window to ask about: ask again once one has been captioned")
+            raise InputError("no window with frames has been captioned yet: ask again after the next caption")
         return self._last
 
     def _open(self, live: LiveWindow) -> Any:
         return self.engine.open(live.index, live.trace, plan=lambda: self._rehearsal(live))
 
     def _drop(self, live: LiveWindow) -> None:
-        """Give back what the engine holds of a window."""
-        # The answer holds the window, and embeddings of its frames.
+        """Release the engine's resources of a window."""
+        # The answer references the window and the embeddings of its frames.
         live.answer = None
         self.engine.drop(live.handle)
 

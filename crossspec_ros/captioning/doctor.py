@@ -38,7 +38,7 @@ _LIBRARIES = ("torch", "transformers", "bitsandbytes", "accelerate")
 _FITS, _ALONE, _CROWDED = "fits", "fits without a draft", "fits only without other programs"
 _PARTS = ("weights", "caches", "working")
 _FILE_WIDTH = 160
-"""Columns of the table where the output is no terminal."""
+"""Columns of the table if the output is not a terminal."""
 
 
 def run(args: argparse.Namespace) -> None:
@@ -78,9 +78,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def placements(target: TargetArchitecture) -> list[Placement]:
-    """Return the sensible choices for a target, from the largest. A GGUF has one.
+    """Return the sensible placements of a target, the largest first. A GGUF has one.
 
-    Behind those of the first GPU come the draft on the CPU, both models there, and llama.cpp.
+    The order is: both models on GPUs, the draft on the CPU, both models on the CPU, llama.cpp.
     """
     if isinstance(target, GgufArchitecture):
         return [available(target=target.file.name)]
@@ -95,7 +95,7 @@ def placements(target: TargetArchitecture) -> list[Placement]:
 
 
 def judge(footprint: Footprint) -> dict[str, Any]:
-    """Return one choice, ready for JSON: the estimated bytes by model and by device, and whether they fit."""
+    """Return a placement for JSON: the estimated bytes by model and by device, and whether they fit."""
     needed = footprint.by_device()
     memories = {device: memory(device) for device in needed}
 
@@ -114,9 +114,9 @@ def judge(footprint: Footprint) -> dict[str, Any]:
 
 
 def recommend(choices: Sequence[Mapping[str, Any]]) -> str:
-    """Return the options of the most exact choice that fits, preferably with the draft.
+    """Return the flags of the most exact placement that fits, preferably with the draft.
 
-    On a GPU bfloat16 is the first: the models were published in half precision, and it halves the time.
+    On a GPU, bfloat16 precedes float32: the models were published in half precision, and it is twice as fast.
     """
     for verdict in (_FITS, _ALONE):
         for choice in choices:
@@ -132,7 +132,7 @@ def recommend(choices: Sequence[Mapping[str, Any]]) -> str:
                     "draft": NO_DRAFT if verdict == _ALONE else "",
                 }
                 return " ".join(f"--{name} {value}" for name, value in options.items() if value)
-    return "none fits now: end what else uses the memory, or name smaller models"
+    return "nothing fits now: end other programs that use the memory, or choose smaller models"
 
 
 def findings() -> Iterator[str]:
@@ -140,18 +140,18 @@ def findings() -> Iterator[str]:
     shared, needed = "/dev/shm", PARTICIPANTS * SEGMENT_BYTES
     if os.path.isdir(shared) and (free := shutil.disk_usage(shared).free) < needed:
         yield (
-            f"{shared} has {free >> 20} MB free, so images travel slowly: give it {needed >> 20} MB "
-            f"(docker run --shm-size), or while no node runs rm {shared}/*fastdds*"
+            f"{shared} has {free >> 20} MB free, which makes images slow: give it {needed >> 20} MB (docker "
+            f"run --shm-size), or run rm {shared}/*fastdds* while no node runs"
         )
     yield from (sentence for _, sentence in unmet_requirements())
     if not installed_version("bitsandbytes"):
-        yield "bitsandbytes is missing, without which there is no int8 and no nf4: pip install bitsandbytes"
+        yield "bitsandbytes is missing, which int8 and nf4 need: run pip install bitsandbytes"
 
 
 def refusals(names: Sequence[str], models: Sequence[Any]) -> Iterator[str]:
-    """Yield the sentences with which captioning would refuse these models.
+    """Yield the errors that loading these models would raise.
 
-    Of models on the hub the weights are not checked.
+    The weights of models on the hub are not checked.
     """
     for name, model in zip(names, models, strict=True):
         try:
@@ -192,14 +192,13 @@ def _printed(report: dict[str, Any]) -> Iterator[str | Table]:
 
 def _on_the_hub(model: str, found: dict[str, Any] | None) -> str:
     if not found:
-        return f"the {model} on the hub: no answer, so its size and its licence are not known"
+        return f"the {model} on the hub: size and licence are unknown, because the hub does not answer"
     licence = (
-        f"by its card its licence is {found['licence']}" if found["licence"] else "its card names no licence"
+        f"licence {found['licence']} according to its card" if found["licence"] else "no licence on its card"
     )
     return (
-        f"the {model} on the hub: {_gb(found['download'])} GB, of which {_gb(found['missing'])} GB are still "
-        f"to download; {licence}: read its terms yourself before you use it. What is there now is revision "
-        f"{found['revision']}"
+        f"the {model} on the hub: {_gb(found['download'])} GB, {_gb(found['missing'])} GB of it not yet "
+        f"downloaded; {licence}: read the terms before you use it; latest revision {found['revision']}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Health of the nodes: the rows of their diagnostics, with a remedy for each fault.
+"""Diagnostics of the nodes: one row per part, with a remedy for each fault.
 
 A task fills a `Status` once a second, and `ros/diagnostics.py` publishes it.
 """
@@ -28,12 +28,12 @@ OK, WARN, ERROR = b"\0", b"\1", b"\2"
 """Levels, as in `diagnostic_msgs/DiagnosticStatus`."""
 
 HOLD_S = 5.0
-"""A warning stays for so long, because rows that change every second cannot be read."""
+"""Minimum duration of a warning, because rows that change every second cannot be read."""
 RATE_S = 10.0
-"""Rates are averages over this time; a stream without data for so long has stopped."""
+"""Rates are averages over this time. A stream without data for this time has stopped."""
 RECENT_WINDOWS = 5
 MIN_FRAME_SHARE = 0.75
-"""Minimum share of its frames that a window should have: a camera now and then misses a slot."""
+"""Minimum share of frame slots that are filled. A working camera misses a slot now and then."""
 
 INPUT_PARTS = ("events", "images", "windows", "queue")
 """Rows that an `InputHealth` fills."""
@@ -42,20 +42,20 @@ _TOTALS = {
     "windows": ("windows", "clock_steps", "backward_jumps", "forward_jumps"),
     "queue": ("dropped_messages", "unusable_messages"),
 }
-"""Totals of the synchronizer's parts; all others are the events'."""
+"""Totals of the synchronizer's parts. All others belong to the events."""
 _PART_OF = {total: part for part, totals in _TOTALS.items() for total in totals}
 _LOADING = "not yet"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Status:
-    """One row of the diagnostics; `add` and `summary` are those of the package diagnostic_updater."""
+    """One row of the diagnostics. `add` and `summary` are as in the package diagnostic_updater."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.values: dict[str, str] = {}
         self.is_muted = False
-        """Whether rising faults give no warning, because their cause has a warning of its own."""
+        """Whether to suppress warnings of rising faults, because their cause already has a warning."""
         self._summary = OK, ""
         self._now_s = 0.0
         self._past: deque[tuple[float, Mapping[str, int]]] = deque()
@@ -74,7 +74,7 @@ class Status:
         return "; ".join(dict.fromkeys(filter(None, sentences))) or "OK"
 
     def begin(self, now_s: float) -> None:
-        """Begin to fill the row anew at this time of a clock that never jumps."""
+        """Clear the row at this time of a monotonic clock."""
         self.values, self._summary, self._now_s = {}, (OK, ""), now_s
         self._warnings = {name: one for name, one in self._warnings.items() if now_s - one[0] < HOLD_S}
 
@@ -87,7 +87,7 @@ class Status:
         self._summary = level, message
 
     def warn(self, name: str, sentence: str) -> None:
-        """Warn of the fault of this name; figures that change by the second are values instead."""
+        """Warn of the fault `name`. The sentence must not contain figures that change every second."""
         self._warnings[name] = self._now_s, sentence
 
     def rates(self, totals: Mapping[str, int]) -> None:
@@ -98,14 +98,14 @@ class Status:
         since_s, past = self._past[0]
         span_s = self._now_s - since_s
         for name, total in totals.items():
-            # A captioner that is configured again counts from zero.
+            # A captioner counts from zero after it is configured again.
             risen = max(0, total - past.get(name, total))
             self.add(f"{name}_per_s", f"{risen / (span_s or 1.0):.1f}")
             if total and past.get(name) == total and span_s >= RATE_S and name in STOPPED:
                 self.warn(name, STOPPED[name])
 
     def faults(self, totals: Mapping[str, int], findings: Mapping[str, str] = _NOTHING) -> None:
-        """Add totals of faults, and warn of each one while it rises, by a finding if it has a known cause."""
+        """Add totals of faults, and warn of each rising one. `findings` has warnings that name a cause."""
         for name, total in totals.items():
             self.add(name, total)
             if total > self._faults.get(name, 0) and not self.is_muted:
@@ -114,7 +114,7 @@ class Status:
 
 
 class InputHealth:
-    """Contents of the last windows, and the delay of one input behind the other; for any thread."""
+    """Contents of the last windows, and the delay between the inputs. Thread-safe."""
 
     def __init__(self, slots: int, event_images: int, max_lateness_s: float) -> None:
         self._slots, self._event_images, self._max_lateness_s = slots, event_images, max_lateness_s
@@ -123,15 +123,15 @@ class InputHealth:
         self._closed: deque[WindowClosed] = deque(maxlen=RECENT_WINDOWS)
 
     def reached(self, stream: str, stamp_ns: int) -> None:
-        """Take the stamp of a message of a stream (EVENTS or FRAMES)."""
-        # The stream starts anew, and the others with it.
+        """Record the stamp of a message of a stream (EVENTS or FRAMES)."""
+        # A backward jump restarts all streams.
         if stamp_ns < self._reached_ns.get(stream, stamp_ns) - BACKWARD_JUMP_NS:
             self._reached_ns.clear()
         self._reached_ns[stream] = stamp_ns
         self._behind_s[stream] = (max(self._reached_ns.values()) - stamp_ns) / 1e9
 
     def closed(self, window: WindowClosed) -> None:
-        """Take a window that has closed."""
+        """Record a closed window."""
         self._closed.append(window)
 
     def fill(
@@ -141,7 +141,7 @@ class InputHealth:
         faults: Mapping[str, int],
         findings: Mapping[str, str] = _NOTHING,
     ) -> None:
-        """Fill one of `INPUT_PARTS` from the node's totals of messages and of faults, and their causes."""
+        """Fill a row of `INPUT_PARTS` with totals of messages and faults. See `Status.faults`."""
         status.rates(_of_part(status.name, flow))
         status.faults(_of_part(status.name, faults), findings)
         if status.name == "events":
@@ -154,13 +154,13 @@ class InputHealth:
     def _fill_lateness(self, status: Status, stream: str, other: str, findings: Mapping[str, str]) -> None:
         behind_s = self._behind_s[stream]
         status.add("behind_s", f"{behind_s:.2f}")
-        # The stream that follows first is ahead or behind for a moment.
+        # After a clock step, the streams are apart for a moment.
         was_set = "clock_steps" in findings
         if behind_s > self._max_lateness_s and not status.is_muted and not was_set:
             status.warn(
                 "behind",
-                f"the {status.name} are so far behind the {other} that windows close without them: "
-                f"synchronise the clocks of their drivers, or raise max_lateness_s",
+                f"the {status.name} lag too far behind the {other}, and windows close without them: "
+                f"synchronise the clocks of the drivers, or raise max_lateness_s",
             )
 
     def _fill_contents(self, status: Status) -> None:
@@ -173,11 +173,11 @@ class InputHealth:
             "event_images", f"{mean(window.event_images for window in windows):.1f} of {self._event_images}"
         )
         status.add("lost_packets", sum(window.lost_packets for window in windows))
-        # A gap leaves windows without any frame among full ones; a slow camera leaves too few in all of them.
+        # A gap leaves empty windows among full ones. A slow camera leaves too few frames in all windows.
         if len(windows) == RECENT_WINDOWS and all(0 < n < MIN_FRAME_SHARE * self._slots for n in frames):
             status.warn(
                 "frames",
-                f"windows lack frames: let the RGB camera send at least {self._slots} a second, evenly",
+                f"windows lack frames: set the RGB camera to at least {self._slots} frames per second",
             )
 
 
@@ -186,21 +186,21 @@ def _of_part(part: str, totals: Mapping[str, int]) -> dict[str, int]:
 
 
 class CaptionHealth:
-    """Faults of the captioned windows, and the models that caption."""
+    """Faults of the captioned windows, and the loaded models."""
 
     def __init__(self) -> None:
         self.flags: Counter[str] = Counter()
         """Faults of the windows' inputs (windows/quality.py)."""
         self.skips: Counter[str] = Counter(dropped_windows=0, windows_at_once=0)
-        """Windows that a newer one overtook, by the cause."""
+        """Skipped windows, by the cause."""
         self._model: dict[str, str] = {}
 
     def loading(self) -> None:
-        """Record that models are loading."""
+        """Record that the models are loading."""
         self._model = {"loaded": _LOADING}
 
     def loaded(self, decoder: object, placement: Placement | None = None) -> None:
-        """Record the models that a decoder has loaded; no placement for a remote target."""
+        """Record the models of a decoder. A remote target has no placement."""
         self._model = {"loaded": time.strftime("%Y-%m-%d %H:%M:%S")}
         if pair := getattr(decoder, "pair", None):
             self._model |= {"device": str(pair.target.device), "dtype": str(pair.target.dtype)}
@@ -230,7 +230,7 @@ class CaptionHealth:
             problem = "no models are loaded: configure the node with ros2 lifecycle set, or restart it"
             status.warn("model", problem)
         elif not is_active and self._model["loaded"] != _LOADING:
-            status.warn("model", "the node captions nothing: activate it with ros2 lifecycle set")
+            status.warn("model", "the node is inactive: activate it with ros2 lifecycle set")
 
 
 def fill_latency(status: Status, summary: Summary, deadline_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Number and size of the images that the models of a captioner take."""
+"""Number and size of the images that a captioner's models expect."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
-    """Return settings whose `frames` 0 and sizes -1 are replaced by what the models take.
+    """Return the settings with the models' input sizes in place of `frames` 0 and sizes -1.
 
-    The values are those of the models' config.json files, or of the target's server; no weights are read.
+    The values come from the models' config.json files, or from the target's server. Weights are not read.
     Without a draft, event images keep the sensor's size. Raises InputError if a model is not found.
     """
     sizes: dict[str, Any] = {}
@@ -45,7 +45,7 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
 
 
 def _remote_spec(settings: SynchronizerSettings) -> InputSpec:
-    # A synchronizer with a target on its own machine needs neither gRPC nor the decoder.
+    # A synchronizer with a local target needs neither gRPC nor the decoder.
     from crossspec_ros.captioning.load_decoder import connect_target
     from crossspec_ros.engine.remote import RemoteTarget
 
@@ -59,6 +59,6 @@ def _remote_spec(settings: SynchronizerSettings) -> InputSpec:
 def _check_folder(folder: Path, name: str) -> None:
     if not name and not folder.is_dir():
         raise InputError(
-            f"there are no models in '{folder}': give the folder of a target and a draft checkpoint with "
-            f"models.folder, or train the tiny pair with crossspec train tiny"
+            f"there are no models in '{folder}': set models.folder to a folder with the checkpoints target "
+            f"and draft, or train the tiny pair with crossspec train tiny"
         )

@@ -1,4 +1,4 @@
-"""Windows that a decoder holds: those that are open, with their images, event drafts and answers."""
+"""The open windows of a decoder, with their images, event drafts and answers."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from crossspec_ros.engine.request import Frames
 
 OPEN_WINDOWS = 2
-"""Windows that may be prefilled ahead at a time: each has a KV cache of its own."""
+"""Maximum number of open windows. Each has its own KV cache."""
 
 
 @dataclass(eq=False)
 class LiveWindow:
-    """One window: its images so far, in order of their stamps, and what was made of them.
+    """One window: its images so far, in order of their stamps, and its drafts and answers.
 
-    `handle` is the engine's. The window is rehearsed with the options `rehearsed`, if there are any. The
-    options and stamps of `answered` are those of `answer` and of the scores of standing questions, `first`.
-    The last frame came at `last_frame_ns` (`perf_counter_ns`).
+    `handle` is the engine's. The target rehearses the window with the options `rehearsed`, if set. `answered`
+    has the options and stamps of `answer`, and of the scores of standing questions in `first`. The last frame
+    arrived at `last_frame_ns` (`perf_counter_ns`).
     """
 
     index: int
@@ -51,12 +51,12 @@ class LiveWindow:
     last_frame_ns: int = 0
 
     @property
-    def given(self) -> Frames:
-        """Return its frames and their stamps, as they are now."""
+    def frames_so_far(self) -> Frames:
+        """Copies of the lists of frames and stamps."""
         return self.frames.copy(), self.stamps_ns.copy()
 
     def begun(self, options: Options) -> Answer | None:
-        """Return the answer that was begun, if it is about these frames and options and has not failed."""
+        """Return the answer in work, if its frames and options are current and it has not failed."""
         answer = self.answer
         if answer is None or self.answered != (options, self.stamps_ns):
             return None
@@ -65,10 +65,9 @@ class LiveWindow:
 
 
 class LiveWindows:
-    """The open windows by their index, for any thread. `open_window` returns the engine's handle on one, and
-    `drop` gives it back.
+    """Thread-safe map of the open windows. `open_window` returns the engine's handle, and `drop` releases it.
 
-    A window is expected to have as many event images as the one that closed before it.
+    The expected number of event images is that of the previous window.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class LiveWindows:
         self._lock = threading.RLock()
 
     def get(self, index: int) -> LiveWindow:
-        """Return the window of this index, or a new one; the oldest is dropped if there are too many."""
+        """Return the window of this index, or a new one. A new window may drop the oldest."""
         with self._lock:
             if index not in self._windows:
                 self._windows[index] = self._new(index)
@@ -93,10 +92,10 @@ class LiveWindows:
             return self._windows.get(index)
 
     def add_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> LiveWindow:
-        """Give the next frame to its window, which is returned.
+        """Add the next frame to its window, and return the window.
 
-        A frame that is not later than the last means that time, and with it the window, has begun anew; so
-        does one more than a window may have.
+        The window starts anew if the frame is not later than the previous one (time has jumped back), or if
+        the window has too many frames.
         """
         with self._lock:
             live = self.get(index)
@@ -108,11 +107,11 @@ class LiveWindows:
             return live
 
     def can_draft(self, live: LiveWindow) -> bool:
-        """Whether all event images that are expected are there but one: enough for the event draft."""
+        """Return whether the event draft can begin: at most one expected event image is missing."""
         return len(live.event_images) >= max(1, self._expected_images - 1)
 
     def close(self, window: Window) -> LiveWindow:
-        """Remove and return this window, or a new one; older windows are dropped."""
+        """Remove and return this window, or a new one, and drop older windows."""
         self._expected_images = len(window.event_images) or self._expected_images
         with self._lock:
             for index in list(self._windows):
@@ -121,7 +120,7 @@ class LiveWindows:
             return self._windows.pop(window.index, None) or self._new(window.index)
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all windows."""
         with self._lock:
             for index in list(self._windows):
                 self._drop(index)

@@ -32,21 +32,22 @@ if TYPE_CHECKING:
     from crossspec_ros.models.base import VideoTarget
 
 _CONNECT_S = 15.0
-"""Seconds within which a server must answer first."""
+"""Seconds to wait for a server's first answer."""
 _REMEDY = "choose a smaller models.dtype, move the draft by models.draft_device, or end other programs"
 NO_MEMORY = f"memory ran out: {_REMEDY}"
 _NO_MEMORY = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|out of memory at line|ALLOC_FAILED"
     r"|can't allocate memory|not enough memory|dispatched on the CPU or the disk"
 )
-"""Messages of errors whose class does not show that memory ran out."""
+"""Messages of out-of-memory errors that have a general class."""
 
 
 def load_decoder(settings: CaptionerSettings, is_live: bool = False) -> PrefillHiddenDecoder:
     """Load the decoder of these settings and warm it up.
 
-    A live one keeps the caption memory, and its target may be on a server. Raises InputError for a missing or
-    damaged checkpoint, a missing device or server, invalid sampling and, if it is live, too little memory.
+    A live decoder stores the caption memory, and its target may be on a server. Raises InputError for a
+    missing or damaged checkpoint, a missing device or server, and invalid sampling. A live decoder also
+    raises it for too little memory.
     """
     if is_live and is_remote(settings.target):
         return _load_remote_decoder(settings)
@@ -70,7 +71,7 @@ def _load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
 
     if settings.models_engine == LLAMA_CPP:
         raise InputError(
-            "models.engine is llama.cpp, but the target runs on its server, by the server's engine: set it "
+            "models.engine is llama.cpp, but the server's own setting decides its engine: set models.engine "
             "to torch"
         )
     engine = connect_target(settings, settings.link_robot or socket.gethostname())
@@ -96,10 +97,9 @@ def _load_remote_decoder(settings: CaptionerSettings) -> PrefillHiddenDecoder:
 def speculative_decoder(
     pair: ModelPair, memory: Path | None = None, runner: Runner | None = None
 ) -> PrefillHiddenDecoder:
-    """Return a decoder that is warm, knows its costs and has all proposers.
+    """Return a warmed-up decoder with measured costs and all proposers.
 
-    The caption memory is kept in the file `memory`, see `MemoryFile`. The target's runner is torch's if none
-    is given.
+    The file `memory` stores the caption memory, see `MemoryFile`. The default runner is torch's.
     """
     from crossspec_ros.drafting.memory_file import MemoryFile
     from crossspec_ros.drafting.proposers.memory import CaptionMemory
@@ -117,7 +117,7 @@ def speculative_decoder(
             captions = next(one for one in proposers if isinstance(one, CaptionMemory))
             decoder.memory_file = MemoryFile(captions, memory, digest, pair.target.vocabulary)
     except BaseException:
-        # Its threads must not stay behind.
+        # Ends the decoder's threads.
         decoder.close()
         raise
     return decoder
@@ -126,9 +126,9 @@ def speculative_decoder(
 def placed_runner(
     target: VideoTarget, placement: Placement, threads: int, folder: Path, max_new_tokens: int = 0
 ) -> Runner | None:
-    """Return the runner of a target's placement, with room for answers of this length; None is torch's.
+    """Return llama.cpp's runner with room for answers of this length, or None for torch's default runner.
 
-    llama.cpp's file of the target in this `folder` is kept for the next time.
+    The target's file for llama.cpp is cached for the next start.
     """
     if placement.engine != LLAMA_CPP:
         return None
@@ -140,8 +140,8 @@ def placed_runner(
 
 
 def requested_placement(settings: CaptionerSettings) -> Placement:
-    """Return the placement. Raises InputError if this machine does not have it."""
-    # The device of a draft that is not there would never be found in use.
+    """Return the placement. Raises InputError if this machine does not support it."""
+    # Without a draft, its device does not matter.
     draft_device = "" if settings.draft == NO_DRAFT else settings.models_draft_device
     return available(
         settings.models_dtype, settings.models_device, draft_device, settings.models_engine, settings.target
@@ -149,7 +149,7 @@ def requested_placement(settings: CaptionerSettings) -> Placement:
 
 
 def connect_target(settings: PairSettings, robot: str = "") -> RemoteEngine:
-    """Return an engine that is connected to the target's server, for the sizes alone without a robot's name.
+    """Return an engine connected to the target's server. Without a robot's name, it only reads the sizes.
 
     Raises InputError if the server does not answer, and for an invalid address, token or certificate.
     """
@@ -157,7 +157,7 @@ def connect_target(settings: PairSettings, robot: str = "") -> RemoteEngine:
         from crossspec_ros.engine.link import Address
         from crossspec_ros.engine.remote import RemoteEngine
     except ImportError as error:
-        raise InputError(f"a target on a server needs the package grpcio ({error}): install it") from None
+        raise InputError(f"a target on a server needs the package grpcio ({error}): install grpcio") from None
 
     token = ""
     if settings.link_token_file:
@@ -165,7 +165,8 @@ def connect_target(settings: PairSettings, robot: str = "") -> RemoteEngine:
             token = read_small(Path(settings.link_token_file)).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
-                f"the token '{settings.link_token_file}' cannot be read ({error}): name the file that has it"
+                f"the token '{settings.link_token_file}' cannot be read ({error}): set link.token_file to "
+                f"the token's file"
             ) from None
     phase_ns = WindowGrid.at(settings.window_phase_s).phase_ns
     address = Address(settings.target, robot, token, settings.link_ca_file, phase_ns=phase_ns)
@@ -187,9 +188,9 @@ def enough_memory(placement: Placement) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether this, or an error that it was raised from, shows that memory ran out."""
+    """Return whether this error, or one of its causes, shows that memory ran out."""
     return any(
-        # By name, because a captioner without models need not import torch.
+        # By name, because a captioner without local models does not import torch.
         {"OutOfMemoryError", "MemoryError"} & {kind.__name__ for kind in type(link).__mro__}
         or _NO_MEMORY.search(str(link))
         for link in chain(error)
@@ -197,14 +198,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release(error: BaseException) -> None:
-    """Free the memory that an error's frames hold."""
+    """Free the memory that an error's traceback references."""
     for link in chain(error):
         traceback.clear_frames(link.__traceback__)
     free_memory()
 
 
 def free_memory() -> None:
-    """Collect garbage, and return torch's cached memory."""
+    """Collect garbage, and release torch's cached memory."""
     import torch
 
     gc.collect()

@@ -1,4 +1,4 @@
-"""Digests by which goldens and llama.cpp's files know their models."""
+"""Digests of models, which goldens and cached llama.cpp files store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crossspec_ros.models.placement import is_gguf
 
 
 def models_digest(folders: Iterable[Path]) -> str:
-    """Return the digest of all files of the checkpoints in these folders, or of llama.cpp's own files."""
+    """Return the digest of all files of the checkpoints in these folders, or of GGUF files."""
     digest = hashlib.sha256()
     for path, name in _files(folders):
         digest.update(name.encode())
@@ -25,13 +25,13 @@ def models_digest(folders: Iterable[Path]) -> str:
 def files_digest(folder: Path) -> str:
     """Return a digest of the paths, sizes and times of a checkpoint's files, without reading them."""
     stats = [(path.resolve(), path.stat()) for path, _ in _files([folder])]
-    # A copied file may keep the time of its original, but not the time of its last change.
+    # A copy may keep the original's modification time, but not its change time (ctime).
     key = [(str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats]
     return hashlib.sha256(repr(key).encode()).hexdigest()
 
 
 def _files(folders: Iterable[Path]) -> Iterable[tuple[Path, str]]:
-    """Yield the files that captions depend on, with their names in the checkpoint."""
+    """Yield the files that affect captions, with their names in the checkpoint."""
     for folder in folders:
         if is_gguf(folder.name):
             yield from ((path, path.name) for path in (folder, projector_of(folder)))

@@ -1,4 +1,4 @@
-"""Settings of a replay: those of its three nodes, from a YAML file and flags, validated before it starts."""
+"""Settings of a replay's three nodes, from a YAML file and flags, validated before the replay starts."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _SHAPING = (
     *("event_images", "frames", "frame_size", "event_image_size", "max_lateness_s"),
     *("question", "max_new_tokens", "models_dtype"),
 )
-"""Settings that captions depend on. The goldens test that the others change nothing."""
+"""Settings that affect captions. The tests of goldens check that other settings do not."""
 _SHAPING_CHANGED = ("when", "changed_contrast", "changed_max_s")
-"""Goldens have these only if not all windows are captioned."""
+"""Settings that goldens store only if not all windows are captioned."""
 _SHAPING_SET = ("window_phase_s", "models_engine", "questions", "schema")
-"""Goldens have these only if they are not the defaults."""
+"""Settings that goldens store only if they differ from the defaults."""
 
 
 def read_config(path: Path) -> dict[str, dict[str, Value]]:
-    """Return the parameters by node of a YAML file, as ROS takes them for nodes without a namespace.
+    """Return the parameters by node of a ROS parameter file, for nodes without a namespace.
 
-    Logs names under `/**` that no node has. Raises InputError for an invalid file, name or value.
+    Logs unknown names under `/**`. Raises InputError for an invalid file, name or value.
     """
     try:
         content = yaml.load(read_small(path).decode(), _Loader) or {}
@@ -51,7 +51,7 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
         raise InputError(
             f"the configuration '{path}' cannot be read ({error.strerror or error}): name a YAML file"
         ) from None
-    # PyYAML raises other errors for values that do not fit their tag.
+    # PyYAML raises various errors for values that contradict their tag.
     except Exception as error:
         reason = f" ({one_line(error)})" if isinstance(error, yaml.YAMLError | ValueError) else ""
         form = "write `NODE: {ros__parameters: {NAME: VALUE}}`"
@@ -61,15 +61,15 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
     names = {param.name for kind in NODES.values() for param in kind.params()}
     for name in sections.get("**", {}):
         if name not in names and not name.startswith(ROS_PARAMS):
-            what = f"'{path}' sets {plain_text(name)} for all nodes, but none here has it"
-            _LOG.warning("%s: correct the name, unless it is for other packages", what)
+            what = f"'{path}' sets {plain_text(name)} for all nodes, but no node of this package has it"
+            _LOG.warning("%s: correct the name, unless it belongs to another package", what)
     for name, section in sections.items():
         for node, kind in NODES.items():
             if name not in (node, "**", f"**/{node}"):
                 continue
-            is_ours, known = True, {param.name for param in kind.params()}
+            is_ours, own_names = True, {param.name for param in kind.params()}
             is_named = name.rpartition("/")[2] == node
-            own = {key: value for key, value in section.items() if is_named or key in known}
+            own = {key: value for key, value in section.items() if is_named or key in own_names}
             own = {key: value for key, value in own.items() if not key.startswith(ROS_PARAMS)}
             try:
                 checked = kind.check(own)
@@ -78,12 +78,12 @@ def read_config(path: Path) -> dict[str, dict[str, Value]]:
             values[node] |= {key: checked[key] for key in own}
     if not is_ours:
         hint = nearest(next(iter(sections)), list(NODES))
-        raise InputError(f"the configuration '{path}' sets nothing for nodes of this package: {hint}")
+        raise InputError(f"the configuration '{path}' names no node of this package: {hint}")
     return values
 
 
 def _flat(section: Any) -> dict[str, Any]:
-    """Return parameters by their full names: ROS joins nested ones with dots."""
+    """Return nested parameters by their full names, which ROS joins with dots."""
     values: dict[str, Any] = {}
     for name, value in section.items():
         inner = _flat(value) if isinstance(value, dict) else {"": value}
@@ -95,8 +95,9 @@ def _flat(section: Any) -> dict[str, Any]:
 class ReplaySetup:
     """A recording, and the settings of the nodes that replay it.
 
-    Command-line `flags`, by `Param.argument`, override the file `config`, which is config/replay.yaml if none
-    is given. Flags that are no settings are ignored. Raises InputError for an invalid configuration or flag.
+    Command-line `flags`, by `Param.argument`, override the file `config`. The default file is
+    config/replay.yaml. Flags without a setting are ignored. Raises InputError for an invalid configuration or
+    flag.
     """
 
     path: Path
@@ -122,12 +123,12 @@ class ReplaySetup:
             values |= {names[name]: value for name, value in flags.items() if name in names}
         synchronizer, captioner, player = nodes.values()
         player["path"] = str(self.path)
-        # A replay does not depend on earlier ones unless the configuration says so.
+        # By default, a replay does not depend on earlier ones.
         captioner.setdefault("memory", "none")
-        # The nodes agree on models and windows.
+        # All nodes have the same models and windows.
         for node, values in nodes.items():
-            known = {param.name for param in NODES[node].params()}
-            values |= {name: value for name, value in (captioner | synchronizer).items() if name in known}
+            own_names = {param.name for param in NODES[node].params()}
+            values |= {name: value for name, value in (captioner | synchronizer).items() if name in own_names}
             checked = NODES[node].check(values)
             nodes[node] = {name: checked[name] for name in values}
         settings = CaptionerSettings.of(nodes["captioner"])
@@ -137,7 +138,7 @@ class ReplaySetup:
 
     @cached_property
     def synchronizer(self) -> SynchronizerSettings:
-        """The synchronizer's settings, with the values that the node finds by itself."""
+        """The synchronizer's settings, with the input sizes and event type that the node would find."""
         settings = with_input_sizes(SynchronizerSettings.of(self.nodes["synchronizer"]))
         return replace(settings, event_type=self.recording.event_type.replace("/msg/", "/"))
 
@@ -163,7 +164,7 @@ class ReplaySetup:
         return grid.start(grid.index(self.recording.start_ns))
 
     def check_repeatable(self) -> None:
-        """Raise InputError for settings with which captions would differ from run to run, or be missing."""
+        """Raise InputError for settings that make captions differ from run to run, or suppress them."""
         captioner = self.captioner
         if captioner.temperature or captioner.generation != GENERATIONS[0]:
             raise InputError(
@@ -173,17 +174,17 @@ class ReplaySetup:
             )
         if captioner.deadline_s:
             raise InputError(
-                f"captions that are cut (deadline_s {captioner.deadline_s:g}) differ from run to run: set "
-                f"deadline_s to 0"
+                f"captions that a deadline cuts (deadline_s {captioner.deadline_s:g}) differ from run to "
+                f"run: set deadline_s to 0"
             )
         if captioner.when == "asked":
             raise InputError(
-                "when is asked, but a replay in code has no questions: set when to always or changed"
+                "when is asked, but a replay in code gets no questions: set when to always or changed"
             )
 
     @cached_property
     def shaping(self) -> dict[str, Any]:
-        """The settings that captions depend on, by their names in goldens."""
+        """The settings that affect captions, by their names in goldens."""
         values = vars(self.synchronizer) | vars(self.captioner)
         names = _SHAPING + _SHAPING_CHANGED * (values["when"] != WHEN[0])
         names += tuple(name for name in _SHAPING_SET if values[name] != getattr(CaptionerSettings, name))
@@ -191,14 +192,14 @@ class ReplaySetup:
 
     @cached_property
     def model_folders(self) -> list[Path]:
-        """Folders of the draft, if any, and of the target. Configs of hub ids are fetched."""
+        """Folders of the draft, if any, and of the target. Configs of hub ids are downloaded."""
         models, captioner = models_folder(self.captioner.models_folder), self.captioner
         folders = draft_path(models, captioner.draft), target_path(models, captioner.target)
         return [folder for folder in folders if folder]
 
     @cached_property
     def recording_digest(self) -> str:
-        """Digest of the messages, so that a bag may be converted or compressed."""
+        """Digest of the messages. It does not change if a bag is converted or compressed."""
         digest, count = hashlib.sha256(), 0
         for message in self.recording.messages():
             digest.update(message.kind.encode() + message.data)

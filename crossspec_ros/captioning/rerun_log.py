@@ -1,4 +1,4 @@
-"""Windows in Rerun's viewer: images, captions, answers, stages and figures, on ROS time."""
+"""Log windows to Rerun: images, captions, answers, stages and figures, on ROS time."""
 
 from __future__ import annotations
 
@@ -27,28 +27,26 @@ _ADDRESS, _TIMELINE = "rerun+http", "ros_time"
 _PLOTTED = {"answer": "from the last frame to the caption", "total": "from the close to the caption"}
 _LANES = (*DRAFT_STAGES, *TARGET_STAGES, "answer")
 _MAX_ROWS = 1024
-"""Values that may wait for the viewer: those of some 16 windows."""
+"""Maximum values that wait for the viewer, about 16 windows."""
 _CLOSE_S = 5.0
 _LOG = logging.getLogger(__name__)
 
 
 class RerunLog:
-    """Sends windows to a viewer or a file, in a thread of its own: a viewer may hang."""
+    """Sends windows to a viewer or a file from its own thread, because a viewer may hang."""
 
     def __init__(self, where: str, patience_s: float = 0.0) -> None:
-        """Open a viewer, connect to the one at `rerun+http://HOST:PORT/proxy`, or begin a file.
+        """Open a viewer, connect to one at `rerun+http://HOST:PORT/proxy`, or begin a file.
 
-        The log drops what does not fit into its queue within `patience_s`. Raises InputError without Rerun,
-        and for a viewer or file that cannot be opened.
+        The log drops a value that does not fit into its queue within `patience_s`. Raises InputError without
+        the package rerun-sdk, and for a viewer or file that cannot be opened.
         """
         try:
             import rerun
         except ImportError:
-            raise InputError(
-                "rerun needs the package rerun-sdk: install it with pip install rerun-sdk==0.41.0"
-            ) from None
+            raise InputError("rerun needs the package rerun-sdk: run pip install rerun-sdk==0.41.0") from None
         self._rerun: Any = rerun
-        # Runs with one application ID are compared in one viewer.
+        # A viewer compares runs that have the same application ID.
         self._out = rerun.RecordingStream("crossspec")
         try:
             if where == VIEWER:
@@ -56,7 +54,7 @@ class RerunLog:
             elif where.startswith(_ADDRESS):
                 self._out.connect_grpc(where, default_blueprint=_blueprint())
             else:
-                # Rerun writes in a thread of its own, which reports no errors.
+                # Rerun's writing thread reports no errors, so this tests whether the file can be written.
                 open(where, "wb").close()
                 self._out.save(where, default_blueprint=_blueprint())
         except (OSError, RuntimeError, ValueError) as error:
@@ -66,17 +64,17 @@ class RerunLog:
             ) from None
         self._patience_s, self._has_warned = patience_s, False
         self._rows: queue.Queue[tuple[str, int, Callable[[], Any]] | None] = queue.Queue(_MAX_ROWS)
-        # No watchdog looks at it: a node must not end with its viewer.
+        # Without a watchdog, because a node must not end if its viewer hangs.
         self._thread = threading.Thread(target=self._work, name="rerun", daemon=True)
         self._thread.start()
 
     def captioned(self, window: Window, caption: Caption, trace: Trace, speedup: float = 0.0) -> None:
-        """Log a window, its caption and stages, and the speedup over the target alone where it is known."""
+        """Log a window, its caption and stages, and the speedup over the target alone if it was measured."""
         kind = {"target": "verified", "unchanged": "unchanged"}.get(caption.source, "unverified")
         self.other(window, kind, caption.text)
         figures = {("ms", name): trace.stages.get(stage, 0.0) for stage, name in _PLOTTED.items()}
         figures["ratios", "tokens a pass"] = caption.mean_acceptance_length
-        figures["ratios", "times sooner than the target alone"] = speedup
+        figures["ratios", "times faster than the target alone"] = speedup
         for path, value in figures.items():
             if value:
                 self._scalar(path, window.end_ns, value)
@@ -106,15 +104,15 @@ class RerunLog:
             self._scalar(("answers", standing.question, choice), end_ns, probability)
 
     def close(self) -> None:
-        """Write the rest, and wait for that a few seconds at most."""
+        """Write the remaining values, and wait a few seconds at most."""
         with suppress(queue.Full):
             self._rows.put(None, timeout=_CLOSE_S)
         self._thread.join(_CLOSE_S)
 
     def _stages(self, window: Window, trace: Trace) -> None:
-        """Log the stages as lanes: the start of a span sets its lane's state, and its end clears that."""
+        """Log the stages as lanes. The start of a span sets the state of its lane, and its end clears it."""
         offsets_ns = [window.end_ns - ns for mark, ns in trace.marks.items() if mark == "closed"]
-        # A window may close late, but an answer does not begin before the last frame.
+        # The trace has another clock. A window may close late, but no answer begins before the last frame.
         for stamp_ns in window.frame_stamps_ns[-1:]:
             offsets_ns += [stamp_ns - span.start_ns for span in trace.spans if span.stage == "answer"]
         for span in trace.spans if offsets_ns else ():
@@ -132,7 +130,7 @@ class RerunLog:
             self._rows.put((path, ns, make), timeout=self._patience_s)
         except queue.Full:
             self._patience_s = 0.0
-            self._warn("does not keep up, and lacks some windows")
+            self._warn("is too slow, and lacks some windows")
 
     def _work(self) -> None:
         while (row := self._rows.get()) is not None:

@@ -1,7 +1,7 @@
-"""Standing questions about every captioned window. Each has choices, and one of them is the answer.
+"""Standing questions: the target answers each one about every captioned window, with one of its choices.
 
-Several share one forward pass, and no caption waits for more than that one. The caption of their own window
-waits for those marked first.
+Several questions share a forward pass. A caption waits for one such pass at most, and for all passes with
+questions marked first about its own window.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_STANDING = 16
 """Maximum number of standing questions."""
 MAX_SHARED_TOKENS = 128
-"""Maximum tokens of questions and choices that share a pass, as many as of a draft tree."""
+"""Maximum tokens of questions and choices in one pass, equal to that of a draft tree."""
 MAX_TOKENS = TEXT_ROOM * 3 // 4
 """Maximum tokens of one question and its choices."""
 _WITH_CHOICES = re.compile(r"([^\[\]]*\S)\s*\[([^\[\]]*)\]\s*(first)?", re.DOTALL | re.IGNORECASE)
@@ -43,7 +43,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer, and the probability of each choice in their order."""
+    """An answer, and the probabilities of the choices in order."""
 
     caption: Caption
     probabilities: tuple[float, ...]
@@ -54,25 +54,23 @@ class Answered:
         return plain_text(f"{standing.question} {self.caption.text} (probability {probability:.2g})")
 
 
-Told = list[tuple[Standing, Answered | Exception]]
-"""Questions that share a pass, each with its answer or the reason why there is none."""
-OnAnswered = Callable[[Told], None]
+StandingAnswers = list[tuple[Standing, Answered | Exception]]
+"""The questions of a pass, each with its answer or error."""
+OnAnswered = Callable[[StandingAnswers], None]
 
 
 def read_standing(questions: Iterable[str]) -> tuple[Standing, ...]:
-    """Read questions, each with its choices in brackets: `Is a person on the road? [yes, no]`.
+    """Parse questions, each with its choices in brackets: `Is a person on the road? [yes, no]`.
 
-    The target answers one with `first` behind the brackets before the caption. Raises InputError for too many
-    questions, for one without words or without several choices, and for one that is there twice.
+    The target answers a question with `first` after the brackets before the caption. Raises InputError for
+    too many questions, a duplicate, and a question without words or without several choices.
     """
     found = tuple(_standing(text.strip()) for text in questions)
     if len(found) > MAX_STANDING:
-        raise InputError(
-            f"questions has {len(found)} questions, but at most {MAX_STANDING} are taken: name fewer"
-        )
+        raise InputError(f"questions has {len(found)} questions: set at most {MAX_STANDING}")
     words = [one.question for one in found]
     if twice := next((one for one in words if words.count(one) > 1), ""):
-        raise InputError(f"'{twice[:100]}' is there twice in questions: name all its choices at once")
+        raise InputError(f"questions has '{twice[:100]}' twice: put all its choices into one entry")
     return found
 
 
@@ -82,21 +80,21 @@ def _standing(text: str) -> Standing:
     choices = tuple(dict.fromkeys(one for part in listed.split(",") if (one := part.strip())))
     if len(choices) < 2:
         raise InputError(
-            f"'{text[:100]}' in questions is no question with choices: write it as in 'Is a person on the "
-            f"road? [yes, no]', with at most the word first behind the brackets, or ask it with ~/ask"
+            f"'{text[:100]}' in questions is not a question with choices: write it as 'Is a person on the "
+            f"road? [yes, no]', optionally with the word first after the brackets, or use ~/ask"
         )
     if question.lower().endswith(" first"):
         raise InputError(
-            f"'{text[:100]}' in questions ends with first: write that behind the brackets, or end the "
-            f"question with a question mark"
+            f"'{text[:100]}' in questions ends with first: write it after the brackets, or end the question "
+            f"with a question mark"
         )
     return Standing(question, choices, first is not None)
 
 
 class Choices:
-    """Standing questions that share a pass, as one tree of tokens behind a window's frames.
+    """Standing questions of one pass, as a token tree that follows a window's frames.
 
-    Each question leads to its choices. Each choice ends with an end of sequence.
+    Each question is a path to its choices. Each choice ends with an end-of-sequence token.
     """
 
     def __init__(self, encoded: Sequence[_Encoded]) -> None:
@@ -104,7 +102,7 @@ class Choices:
         self.tree = _tree(encoded)
         self._encoded = encoded
 
-    def answered(self, scores: Future[tuple[float, ...]]) -> Told:
+    def answered(self, scores: Future[tuple[float, ...]]) -> StandingAnswers:
         """Wait for the log-probabilities of the tree's nodes, and return the likeliest choices."""
         made = tried(lambda: waited(scores))
         return [
@@ -117,7 +115,7 @@ class Choices:
         for choice, ids in one.spellings:
             nodes = _path(self.tree, one.question + ids)[begin:]
             scored.append(([scores[node] for node in nodes], choice, ids))
-        # Texts with a common beginning differ by the first token after that.
+        # Lists compare choices with a common prefix by the first token that differs.
         _, text, ids = max(scored, key=lambda spelling: spelling[0])
         probabilities = tuple(
             sum(math.exp(sum(tokens)) for tokens, other, _ in scored if other == choice)
@@ -129,15 +127,15 @@ class Choices:
 def shared_passes(
     questions: Sequence[Standing], target: VideoTarget, engine: Engine
 ) -> tuple[tuple[Choices, ...], tuple[Choices, ...]]:
-    """Return questions in as few passes as possible: those before a caption, and those after it.
+    """Pack questions into as few passes as possible; return the passes before a caption and those after it.
 
-    Raises InputError for an engine that cannot score, for a choice that the target cannot write, and if a
-    question and its choices are too long.
+    Raises InputError for an engine without scores, a choice that the target cannot spell, and a question
+    that is too long with its choices.
     """
     if questions and not engine.supports_scores:
         raise InputError(
-            "standing questions need draft trees: name a target on this machine, in torch or in float32, "
-            "or leave questions empty"
+            "standing questions need draft trees: use a local target in torch or in float32, or leave "
+            "questions empty"
         )
     first, later = (
         tuple(_packed([_encode(one, target) for one in questions if one.is_first == is_first]))
@@ -148,7 +146,7 @@ def shared_passes(
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Tokens of a question, and the `spellings` of its choices, each with an end of sequence."""
+    """Tokens of a question, and the `spellings` of its choices, each with an end-of-sequence token."""
 
     standing: Standing
     question: tuple[int, ...]
@@ -160,29 +158,29 @@ def _encode(standing: Standing, target: VideoTarget) -> _Encoded:
     try:
         check_question(target, question)
     except InputError as error:
-        raise InputError(f"of questions, '{question[:100]}': {error}") from None
+        raise InputError(f"'{question[:100]}' in questions: {error}") from None
     spellings = [(choice, ids) for choice in standing.choices for ids in _spellings(target, choice)]
     encoded = _Encoded(standing, target.prompt_ids(question)[1], tuple(spellings))
     if (tokens := len(_tree([encoded]))) > MAX_TOKENS:
         raise InputError(
-            f"'{question[:100]}' and its choices have {tokens} tokens, but at most {MAX_TOKENS} are taken: "
-            f"name fewer choices, or shorter ones"
+            f"'{question[:100]}' and its choices have {tokens} tokens, but the maximum is {MAX_TOKENS}: use "
+            f"fewer or shorter choices"
         )
     return encoded
 
 
 def _spellings(target: VideoTarget, choice: str) -> Iterable[tuple[int, ...]]:
-    """Return the token ids of a choice with a space before it and without: targets differ in that."""
+    """Return the token ids of a choice with and without a leading space, because targets differ."""
     tokenizer, end = target.tokenizer, target.spec.eos_ids[0]
     found = [tokenizer.encode(text, add_special_tokens=False).ids for text in (choice, f" {choice}")]
     spellings = dict.fromkeys((*ids, end) for ids in found if ids and tokenizer.decode(ids).strip() == choice)
     if not spellings:
-        raise InputError(f"the target cannot write the choice '{choice}': name another word")
+        raise InputError(f"the target cannot spell the choice '{choice}': use another word")
     return spellings
 
 
 def _packed(encoded: Sequence[_Encoded]) -> Iterator[Choices]:
-    """Yield the passes of questions in their order."""
+    """Yield the passes of the questions in order."""
     begin = 0
     for end in range(1, len(encoded) + 1):
         if end == len(encoded) or len(_tree(encoded[begin : end + 1])) > MAX_SHARED_TOKENS:

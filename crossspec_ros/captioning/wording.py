@@ -1,4 +1,4 @@
-"""Lines about captions for logs and terminals."""
+"""Format captions for logs and terminals."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from crossspec_ros.windows.window import Window
 
 MIN_TOKENS = 1000
-"""Minimum vocabulary of a model of the real world, which has tens of thousands; shipped ones have 581."""
+"""Minimum vocabulary of a full-size model, which has tens of thousands of tokens. Shipped models have 581."""
 WARNING = (
-    "the {} has {} tokens for all its words, as the tiny models that are shipped: these know the synthetic "
-    "driving world only, and what they say of any other scene means nothing; "
-    f"{page('real_models.md')} says how to load others"
+    "the {} has a vocabulary of {} tokens only, as the shipped tiny models do: these were trained on a "
+    "synthetic driving world, and their captions of other scenes are meaningless; "
+    f"see {page('real_models.md')} to load other models"
 )
 
 _SUMS = ("total", "beside_models", "hidden")
 
 
 def latencies(trace: Trace) -> dict[str, float]:
-    """Return the stages of a trace in ms, the time outside of models, and `hidden` if the draft model ran."""
+    """Return a trace's stages in ms, the time outside the models, and `hidden` if the event draft ran."""
     stages = trace.stages
     ordered = {name: stages[name] for name in (*LATENCIES, *stages) if name in stages}
     ordered["beside_models"] = trace.beside_models
@@ -46,7 +46,7 @@ def absent_text(caption: Caption, faults: Sequence[str]) -> str:
 
 
 def seconds(start_ns: int, end_ns: int, origin_ns: int) -> str:
-    """Return the label of a window, as in "0-1 s", from `origin_ns` on, or from itself if it is earlier."""
+    """Return the label of a window, as in "0-1 s", relative to `origin_ns` or to an earlier start."""
     origin_ns = min(origin_ns, start_ns)
     return f"{(start_ns - origin_ns) / 1e9:.12g}-{(end_ns - origin_ns) / 1e9:.12g} s"
 
@@ -54,9 +54,9 @@ def seconds(start_ns: int, end_ns: int, origin_ns: int) -> str:
 def caption_line(
     window: Window, origin_ns: int, caption: Caption, faults: Sequence[str], holds_ns: int | None = None
 ) -> str:
-    """Return a caption behind the label of its window, which counts from `origin_ns`.
+    """Return the label of a window, relative to `origin_ns`, and its caption.
 
-    The caption of a window that shows nothing new is that of the window that ends at `holds_ns`.
+    The caption of a window that shows nothing new belongs to the window that ends at `holds_ns`.
     """
     time = seconds(window.start_ns, window.end_ns, origin_ns)
     absent = "(nothing seen)" if caption.source == "none" else "(empty caption)"
@@ -67,13 +67,13 @@ def caption_line(
     if caption.source == "event_draft":
         head += " [from events only]"
     if faults:
-        covered = f"partial: {window.covered_ms} ms of it were recorded"
+        covered = f"partial: {window.covered_ms} ms of it are recorded"
         head += f" [{plain([covered if fault == 'partial' else fault for fault in faults])}]"
     return head
 
 
 def log_lines(line: str, caption: Caption, stages: Mapping[str, float]) -> str:
-    """Return the line of a caption, and below it the time of each stage."""
+    """Return the line of a caption, followed by a line with the time of each stage."""
     parts = [f"{name} {ms:.0f}" for name, ms in stages.items() if name not in _SUMS]
     tail = f"total {stages.get('total', 0.0):.0f} ms: {', '.join(parts)}"
     if "hidden" in stages:
@@ -88,9 +88,9 @@ def log_lines(line: str, caption: Caption, stages: Mapping[str, float]) -> str:
 
 
 def warning(pair: ModelPair) -> str:
-    """Return a sentence about tiny models, or an empty one for others.
+    """Return a warning about tiny models, or an empty text for other models.
 
-    Tiny models have a small vocabulary, also those of a target's server.
+    The small vocabulary identifies tiny models, also on a target's server.
     """
     for name, model in (("target", pair.target), ("draft", pair.draft)):
         if model is not None and (tokens := model.vocabulary) < MIN_TOKENS:

@@ -1,4 +1,4 @@
-"""An answer whose passes follow one another in the engine's thread: how it ends when something else does."""
+"""The end of an answer in the engine's thread: failures, stops and freed memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(engine, windows):
 
 
 def endless(cost=None, passes=None):
-    """Return an answer without an end, which is stopped after so many passes."""
+    """Return an endless answer, which stops after `passes`."""
     answer = Answer(LiveWindow(0), Context("What?"), Policy((), cost), Trace(), 10**6)
     if passes is not None:
         answer.stop = Stop(cancel := threading.Event())
@@ -43,7 +43,7 @@ def endless(cost=None, passes=None):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(1)])
-def test_engine_goes_on_after_a_failed_answer(ask, error):
+def test_engine_continues_after_a_failed_answer(ask, error):
     def fail(answer):
         raise error
 
@@ -55,7 +55,7 @@ def test_engine_goes_on_after_a_failed_answer(ask, error):
     assert good.passes == 1
 
 
-def test_its_passes_correct_the_cost_model(engine, ask):
+def test_answer_updates_the_cost_model(engine, ask):
     cost = engine.measure()
     before = cost.table()
     assert 0 < before[1] < before[129]
@@ -63,7 +63,7 @@ def test_its_passes_correct_the_cost_model(engine, ask):
     assert cost.table()[1] != before[1]
 
 
-def test_what_it_holds_goes_with_it(ask):
+def test_finished_answer_is_freed(ask):
     gc.disable()
     try:
         mine = endless()
@@ -71,7 +71,7 @@ def test_what_it_holds_goes_with_it(ask):
         ask(mine).result(WAIT_S)
         gone = weakref.ref(mine)
         del mine
-        # The engine's thread may still be on its way out of the last pass.
+        # The engine's thread may still be in the last pass.
         end_s = time.monotonic() + WAIT_S
         while gone() is not None and time.monotonic() < end_s:
             time.sleep(0.01)

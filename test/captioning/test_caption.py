@@ -39,7 +39,7 @@ def captions(path, out, *options):
     return json.loads(out.read_text())["windows"]
 
 
-def said(windows):
+def contents(windows):
     return [
         (window["end_ns"], window["caption"], window["caption_source"], window["tokens"])
         for window in windows
@@ -47,7 +47,7 @@ def said(windows):
 
 
 def with_settings(path, **settings):
-    """A configuration in which these nodes have these parameters besides."""
+    """Write config/replay.yaml with more parameters of some nodes."""
     config = yaml.safe_load((share_dir() / "config" / "replay.yaml").read_text())
     for node, values in settings.items():
         config.setdefault(node, {}).setdefault("ros__parameters", {}).update(values)
@@ -76,13 +76,13 @@ def test_windows_differ_after_the_clock_starts_anew(tmp_path):
 @pytest.mark.parametrize(
     ("seconds", "missing"),
     [
-        # The next window's events come before the window is closed.
-        pytest.param(0.1, {"blind": (0, 1)}, id="while the next window's events come"),
+        # The next window's events arrive before the window is closed.
+        pytest.param(0.1, {"blind": (0, 1)}, id="while the next window's events arrive"),
         # While events are missing, frames open window after window.
         pytest.param(0.3, {"silent": (90, 280)}, id="while later windows are opened"),
     ],
 )
-def test_a_slow_draft_gets_its_time(tmp_path, monkeypatch, seconds, missing):
+def test_replay_waits_for_a_slow_draft(tmp_path, monkeypatch, seconds, missing):
     config = with_settings(
         tmp_path / "config.yaml", synchronizer={"max_lateness_s": 2.5}, captioner={"max_new_tokens": 12}
     )
@@ -95,7 +95,7 @@ def test_a_slow_draft_gets_its_time(tmp_path, monkeypatch, seconds, missing):
 
     fast = captions(path, tmp_path / "fast.json", "--config", str(config))
     monkeypatch.setattr(EventDraft, "run", slow)
-    assert said(captions(path, tmp_path / "slow.json", "--config", str(config))) == said(fast)
+    assert contents(captions(path, tmp_path / "slow.json", "--config", str(config))) == contents(fast)
 
 
 def refusal(capsys, *arguments):
@@ -107,30 +107,31 @@ def refusal(capsys, *arguments):
     return sentence
 
 
-def test_what_the_models_cannot_take_is_refused(drive, tmp_path, capsys):
+def test_invalid_questions_and_settings_are_refused(drive, tmp_path, capsys):
     assert "the question is empty" in refusal(capsys, drive, "--question", "")
-    assert "the question makes a prompt of" in refusal(capsys, drive, "--question", "why " * 2400)
+    assert "the prompt of the question has" in refusal(capsys, drive, "--question", "why " * 2400)
     for name, value in (("deadline_s", 0.5), ("temperature", 1.0)):
         config = with_settings(tmp_path / "config.yaml", captioner={name: value})
         assert f"set {name} to 0" in refusal(capsys, drive, "--config", config)
 
 
-def test_captions_without_a_draft_are_the_same(drive, tmp_path, brief, capsys):
+def test_captions_without_draft_are_equal(drive, tmp_path, brief, capsys):
     models = tmp_path / "models"
     shutil.copytree(TINY / "target", models / "target")
     alone = ["--models", models, "--draft", "none", *brief]
     assert f"'{models / 'draft'}': set draft to" in refusal(capsys, drive, "--models", models)
     windows = captions(drive, tmp_path / "alone.json", *map(str, alone))
-    told = json.loads((tmp_path / "alone.json").read_text())["models"]
-    assert told == {"target": str(models / "target")}
+    named = json.loads((tmp_path / "alone.json").read_text())["models"]
+    assert named == {"target": str(models / "target")}
     both = captions(drive, tmp_path / "both.json", *brief)
-    # What the events show alone is the draft's to say.
+    # Without frames, only the draft has a caption.
     assert windows[BLIND]["caption_source"] == "none"
-    assert said(windows)[:BLIND] + said(windows)[BLIND + 1 :] == said(both)[:BLIND] + said(both)[BLIND + 1 :]
+    left, right = contents(windows), contents(both)
+    assert left[:BLIND] + left[BLIND + 1 :] == right[:BLIND] + right[BLIND + 1 :]
     assert [window["degraded"] for window in windows] == [window["degraded"] for window in both]
 
 
-def test_captions_of_images_alone_are_the_same(tmp_path):
+def test_captions_without_events_are_equal(tmp_path):
     with closing(open_recording(BAG)) as recording, write_bag(tmp_path / "images") as write:
         for message in recording.messages():
             if message.kind == "image":
@@ -143,8 +144,8 @@ def test_captions_of_images_alone_are_the_same(tmp_path):
 
 def test_standing_questions_change_no_golden_caption(tmp_path, capsys):
     golden = json.loads((golden_folder(BAG) / "windows.json").read_text())["windows"]
-    asked = ["--questions", "Is it dark? [red, green]", "--questions", "Is it near? [red, green] first"]
-    windows = captions(BAG, tmp_path / "out.json", *asked)
+    questions = ["--questions", "Is it dark? [red, green]", "--questions", "Is it near? [red, green] first"]
+    windows = captions(BAG, tmp_path / "out.json", *questions)
     assert [window["caption"] for window in windows] == [window["caption"] for window in golden]
     *lines, totals = capsys.readouterr().out.splitlines()
     assert lines[0] == f"0-1 s: {golden[0]['caption']}" and len(lines) == 3 * len(golden)
@@ -156,7 +157,7 @@ def test_standing_questions_change_no_golden_caption(tmp_path, capsys):
         assert answer["answer"] in ("red", "green") and list(answer["probabilities"]) == ["red", "green"]
 
 
-def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path):
+def test_tiny_qwen3_vl_captions_the_sample_bag(tmp_path):
     truth = json.loads((BAG / "ground_truth.json").read_text())["windows"]
     target = str(share_dir() / "models" / "tiny_qwen3_vl")
     windows = captions(BAG, tmp_path / "out.json", "--target", target)
@@ -166,24 +167,29 @@ def test_the_tiny_qwen3_vl_knows_the_sample_bag(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "draft", "told"),
-    [(577, 578, "target has 577"), (32_000, 578, "draft has 578"), (151_643, 32_000, ""), (32_000, None, "")],
+    ("target", "draft", "expected"),
+    [
+        (577, 578, "target has a vocabulary of 577"),
+        (32_000, 578, "draft has a vocabulary of 578"),
+        (151_643, 32_000, ""),
+        (32_000, None, ""),
+    ],
 )
-def test_too_few_tokens_for_real_scenes_are_told(target, draft, told):
+def test_small_vocabulary_is_reported(target, draft, expected):
     models = (None if tokens is None else SimpleNamespace(vocabulary=tokens) for tokens in (target, draft))
     text = warning(SimpleNamespace(**dict(zip(("target", "draft"), models, strict=True))))
-    assert told in text and bool(told) == bool(text)
+    assert expected in text and bool(expected) == bool(text)
 
 
-def test_shipped_checkpoints_are_known_as_tiny():
-    # The tokenizer of smol's language model is there after `make real`.
+def test_shipped_checkpoints_count_as_tiny():
+    # `make real` adds the tokenizer of smol's language model.
     files = sorted(str(file) for file in TINY.parent.glob("tiny*/**/tokenizer.json"))
     sizes = [Tokenizer.from_file(file).get_vocab_size() for file in files]
     assert sizes == [578, 577, 577, 581] and max(sizes) < MIN_TOKENS
 
 
 def test_caption_warns_of_tiny_models_once(tmp_path, capsys):
-    """Also of a copy, and with a camera like the synthetic one."""
+    """The models are a copy, and the camera has the size of the synthetic one."""
     shutil.copytree(TINY, tmp_path / "copied")
     path = write_drive(tmp_path / "drive", size=SENSOR_SIZE)
     captions(path, tmp_path / "out.json", "--models", str(tmp_path / "copied"))

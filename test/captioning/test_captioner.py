@@ -1,4 +1,4 @@
-"""Every window has one outcome, in order, however slow the models are; and the end never waits for them."""
+"""Every window has one outcome, in order, even with slow models, and `stop` does not wait for the models."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def window(index, frames=1):
 
 
 class Stage(Listener):
-    """A captioner without a thread, its decoder and what it told."""
+    """A captioner without a thread, its decoder and its calls of the listener."""
 
     def __init__(self, decoder=None, when="always", options=OPTIONS, **more):
         self.decoder = decoder or FakeDecoder()
-        self.outcomes, self.asked, self.standings, self.heard, self.drafts = [], [], [], [], []
+        self.outcomes, self.replies, self.standings, self.heard, self.drafts = [], [], [], [], []
         self.captioner = Captioner(
             self.decoder, options, self, gate=ChangeGate(CaptionerSettings(when=when)), **more
         )
@@ -55,7 +55,7 @@ class Stage(Listener):
         self.standings.append((standing.question, answer, about.index))
 
     def close(self, *windows, ago_s=0.0):
-        """Close windows, given as such or by their numbers."""
+        """Close windows, which are objects or numbers."""
         for one in windows:
             closed_ns = time.perf_counter_ns() - int(ago_s * 1e9)
             self.captioner.close(one if isinstance(one, Window) else window(one), closed_ns)
@@ -65,20 +65,20 @@ class Stage(Listener):
             pass
 
     def caption(self, *windows, **how):
-        """Close windows, do all that is to be done, and return the last outcome."""
+        """Close windows, do all jobs, and return the last outcome."""
         self.close(*windows, **how)
         self.run()
         return self.outcomes[-1]
 
     def film(self, index, frames, slot=0, images=0):
-        """Let frames come, the first of them in this slot of eight, and event images."""
+        """Add frames, the first one in this slot of eight, and event images."""
         for i in range(slot, slot + frames):
             self.captioner.add_image(index, FRAMES, PIXELS, index * 10**9 + i * 10**9 // 8)
         for i in range(images):
             self.captioner.add_image(index, EVENTS, PIXELS, index * 10**9 + i)
 
     def bring(self, index, level):
-        """Let a window of this brightness come image by image, and close it."""
+        """Add a window of this brightness image by image, and close it."""
         pixels = np.full((2, 2, 2, 3), level, np.uint8)
         for i, frame in enumerate(pixels):
             for kind in (FRAMES, EVENTS):
@@ -92,12 +92,12 @@ class Stage(Listener):
         return self.outcomes[-1]
 
     def ask(self, *questions, **how):
-        self.asked += [(one, self.captioner.ask(one, **how)) for one in questions]
+        self.replies += [(one, self.captioner.ask(one, **how)) for one in questions]
 
     @property
     def answers(self):
-        """Questions that have an answer, with it and the index of the window, or with why there is none."""
-        return [(question, tried(reply.result)) for question, reply in self.asked if reply.done()]
+        """Answered questions, each with its answer and window index, or with its error."""
+        return [(question, tried(reply.result)) for question, reply in self.replies if reply.done()]
 
     def answer(self, question):
         """Ask, and return the answer."""
@@ -132,7 +132,7 @@ def test_newest_window_wins_and_others_are_skipped():
 
 
 def test_empty_windows_of_a_gap_skip_none():
-    """Field case 27: with the first message after a gap its windows close at once."""
+    """Field case 27: the first message after a gap closes all windows of the gap."""
     stage = Stage()
     stage.close(0, window(1, 0), window(2, 0))
     stage.run()
@@ -140,7 +140,7 @@ def test_empty_windows_of_a_gap_skip_none():
     assert len(stage.outcomes[0].caption.text) and all(o.caption is not None for o in stage.outcomes)
 
 
-def test_windows_that_close_at_once_are_not_behind():
+def test_windows_closed_together_are_not_behind():
     stage = Stage()
     stage.close(0, 1, ago_s=2.1)
     stage.close(2, ago_s=1.1)
@@ -150,11 +150,11 @@ def test_windows_that_close_at_once_are_not_behind():
 
 
 class Panic(BaseException):
-    """As libraries in Rust raise it."""
+    """Stands for a panic of a Rust library."""
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no memory"), Panic("no memory")])
-def test_captioner_goes_on_after_a_failed_window(error, monkeypatch):
+def test_captioner_continues_after_a_failed_window(error, monkeypatch):
     def fail(self):
         raise error
 
@@ -172,7 +172,7 @@ def test_frames_of_captioned_windows_are_not_read():
     stage = Stage()
     stage.film(3, 2)
     stage.caption(3)
-    # Too late, early again because the clock has gone back, and the next window.
+    # Two late frames, a frame after a step back of the clock, and one of the next window.
     for index in (3, 2, -20, 4):
         stage.film(index, 1)
     assert stage.decoder.streamed == [(3, "frame"), (3, "frame"), (-20, "frame"), (4, "frame")]
@@ -184,7 +184,7 @@ def test_grid_decides_when_an_answer_begins():
         one.film(0, 7)
         assert one.decoder.begun == []
         one.film(0, 1, slot=7)
-    # Also of a camera that leaves slots empty.
+    # A camera may leave slots empty.
     stage.film(1, 1, slot=2)
     stage.film(1, 1, slot=7)
     assert (stage.decoder.begun, alone.decoder.begun) == ([0, 1], [])
@@ -195,14 +195,14 @@ def test_grid_decides_when_an_answer_begins():
     assert stage.drafts == [(0, "words", "rehearsal")]
 
 
-def test_captioner_behind_takes_the_quicker_arm():
+def test_slow_captioner_uses_the_faster_arm():
     arms = []
 
     class Decoder(FakeDecoder):
         def caption(self, window, *how):
             arms.append(how[-1])
             time.sleep(0.05 if arms[-1] else 0.01)
-            # Each caption finds the next window closed.
+            # The next window closes during each caption.
             if window.index < 8:
                 stage.close(window.index + 1)
             return super().caption(window, *how)
@@ -215,7 +215,7 @@ def test_captioner_behind_takes_the_quicker_arm():
         stage.captioner.step()
     assert arms[0] and sum(arms[1:]) <= 4 and not all(arms)
     assert not stage.decoder.begun and not stage.drafts and len(stage.decoder.streamed) == 64
-    # It has caught up.
+    # The captioner has caught up.
     stage.caption(10)
     stage.film(11, 8, images=4)
     stage.caption(11)
@@ -241,21 +241,21 @@ def test_failures_before_the_close_cost_no_caption(caplog):
 
 
 def test_failing_listener_ends_no_captions(caplog):
-    told, left = [], []
+    """`stop` returns the window whose publication fails meanwhile."""
+    published, left = [], []
 
-    def tell(outcome):
-        told.append(outcome.window.index)
-        if len(told) == 2:
+    def fail(outcome):
+        published.append(outcome.window.index)
+        if len(published) == 2:
             left.extend(stage.captioner.stop())
         raise RuntimeError("no publisher")
 
     stage = Stage()
-    stage.outcome = tell
+    stage.outcome = fail
     for index in (0, 1):
         stage.close(index)
         stage.run()
-    # To be told otherwise.
-    assert told == [0, 1] and "no publisher" in caplog.text and [one.index for one in left] == [1]
+    assert published == [0, 1] and "no publisher" in caplog.text and [one.index for one in left] == [1]
 
 
 def test_deadline_and_question_apply_to_the_next_window():
@@ -264,8 +264,8 @@ def test_deadline_and_question_apply_to_the_next_window():
     stage.captioner.options, stage.captioner.deadline_s = Options("where?"), 0.5
     stage.caption(1, ago_s=1)
     stage.caption(2, ago_s=-WAIT_S)
-    told = [(o.caption.text.split(": ")[1], o.caption.late) for o in stage.outcomes]
-    assert told == [("what?", False), ("where?", True), ("where?", False)]
+    found = [(o.caption.text.split(": ")[1], o.caption.late) for o in stage.outcomes]
+    assert found == [("what?", False), ("where?", True), ("where?", False)]
 
 
 def test_stop_cancels_the_window_in_work():
@@ -286,7 +286,7 @@ def test_stop_cancels_the_window_in_work():
 
 
 def test_window_that_closes_twice_has_two_outcomes():
-    """As after a step back of the clock."""
+    """A step back of the clock closes a window twice."""
     stage = Stage(FakeDecoder(lambda seen, cancel: stage.captioner.stop() if len(seen.frames) == 2 else None))
     stage.caption(5)
     stage.caption(window(5, frames=2))
@@ -304,9 +304,9 @@ def test_questions_wait_for_windows_and_keep_their_order():
     stage.ask("early?")
     assert not stage.captioner.step()
     stage.caption(0)
-    # Both windows came before the first answer.
-    told = [(question, answer.text, index) for question, (answer, index) in stage.answers]
-    assert told == [("early?", "answer to early?", 1), ("late?", "answer to late?", 1)]
+    # Both windows closed before the first answer.
+    found = [(question, answer.text, index) for question, (answer, index) in stage.answers]
+    assert found == [("early?", "answer to early?", 1), ("late?", "answer to late?", 1)]
 
 
 def test_too_many_or_too_long_questions_are_refused():
@@ -317,7 +317,7 @@ def test_too_many_or_too_long_questions_are_refused():
     for question in ("one more?", 10_000_000 * "?"):
         with pytest.raises(InputError):
             stage.ask(question)
-    # A question that was cancelled waits for no window, and counts no more.
+    # A cancelled question waits for no window, and does not count any more.
     cancel.set()
     stage.ask("one more?")
     stage.run()
@@ -344,29 +344,29 @@ def test_stop_answers_waiting_questions_once_in_order():
 
 
 def test_standing_answers_come_before_or_after_captions():
-    told = []
+    published = []
     stage = Stage(options=with_standing("later?", first=("now?",)))
-    stage.outcome = lambda outcome: told.append(outcome.window.index)
-    stage.standing = lambda standing, answer, about: told.append((standing.question, about.index))
-    # About a window without frames nothing is asked.
+    stage.outcome = lambda outcome: published.append(outcome.window.index)
+    stage.standing = lambda standing, answer, about: published.append((standing.question, about.index))
+    # A window without frames has no standing answers.
     for one in (0, 1, window(2, 0)):
         stage.close(one)
         stage.run()
     both = [("now?", 0), 0, ("later?", 0), ("now?", 1), 1, ("later?", 1)]
-    assert told == [*both, 2]
+    assert published == [*both, 2]
     assert stage.captioner.unanswered == 0
 
 
 def test_failed_and_dropped_standing_questions_are_reported():
     class Decoder(FakeDecoder):
         def choose(self, choices, trace, on_answered):
-            self.tell = lambda made: on_answered(list(zip(choices.standing, made, strict=True)))
+            self.answer = lambda made: on_answered(list(zip(choices.standing, made, strict=True)))
 
     stage = Stage(Decoder(), options=with_standing("who?", "where?"))
     dropped, error = CancelledError(), RuntimeError("out of memory")
     for index, made in enumerate(([dropped] * 2, [error] * 2, ["me", "here"])):
         stage.caption(index)
-        stage.decoder.tell(made)
+        stage.decoder.answer(made)
     failed = [("who?", dropped, 0), ("where?", dropped, 0), ("who?", error, 1), ("where?", error, 1)]
     assert stage.standings == [*failed, ("who?", "me", 2), ("where?", "here", 2)]
     assert stage.captioner.unanswered == 2
@@ -436,7 +436,7 @@ def test_question_about_a_dark_window_fails():
 
 
 class Hold:
-    """Holds the decoder up until it is released or, where it `obeys`, cancelled."""
+    """Blocks the decoder until `released`, or until cancelled if it `obeys`."""
 
     def __init__(self, obeys=False):
         self._obeys, self.begun, self.released = obeys, threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""The comparison that the demo prints: each caption, all of them together, and where to go next."""
+"""The comparison that the demo prints: a line per caption, totals, and next steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GO_ON = threading.Event()
 
 
 class Alone:
-    """Takes 20 ms by its own clock for a caption of three tokens, or fewer once it is cancelled."""
+    """Captions in 20 ms of its own clock: three tokens, or none once it is cancelled."""
 
     now_s = 0.0
 
@@ -47,7 +47,7 @@ def test_windows_are_compared_one_by_one(monkeypatch):
     comparison = Comparison(alone)
     lines = [comparison.add(captioned(1, 2, last), ms) for last, ms in ((3, 2.0), (4, 4.0))]
     assert "2 ms" in lines[0] and "20 ms" in lines[0]
-    assert [", in other words" in each for each in lines] == [False, True]
+    assert [", a different caption" in each for each in lines] == [False, True]
     text = comparison.text("9 of 9 seconds captioned")
     for figure in ("3 ms", "20 ms", "7.5 times", "1 of 2 captions"):
         assert figure in text
@@ -66,13 +66,13 @@ def test_other_and_cancelled_captions_are_not_compared():
 
 
 @pytest.mark.parametrize(
-    ("code", "asked"),
+    ("code", "settings"),
     [
         ("compare-remote", {"target": "grpc://10.0.0.1:9000"}),
         ("compare-sampled", {"temperature": 0.7}),
         ("compare-alone", {"mode": "autoregressive"}),
     ],
 )
-def test_impossible_comparison_is_refused(code, asked):
+def test_impossible_comparison_is_refused(code, settings):
     with refused(code):
-        check_settings(CaptionerSettings(compare=True, **asked))
+        check_settings(CaptionerSettings(compare=True, **settings))

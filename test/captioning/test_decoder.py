@@ -1,6 +1,6 @@
-"""A window's life: frames that are read ahead, an answer that begins early, and what is left of it.
+"""Streaming prefill, early answers and released buffers of a window.
 
-That captions are those of `generate` is in test/lossless.
+The tests in test/lossless compare captions with `generate`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPTIONS = Options(QUESTION)
 
 
 def begin(decoder, window, options=OPTIONS):
-    """Let the window's frames come, and begin its answer before it closes."""
+    """Add the window's frames, and begin its answer before it closes."""
     last = len(window.frames) - 1
     stream(decoder, window, last)
     assert decoder.stream_frame(window.index, window.frames[last], window.frame_stamps_ns[last], True) is None
@@ -44,14 +44,14 @@ def encoded(trace):
     return [span.name for span in trace.spans if span.stage == "frame_encode"]
 
 
-def test_window_that_loses_a_frame_is_read_anew(pair, windows, decoder):
+def test_window_that_loses_frames_is_prefilled_anew(pair, windows, decoder):
     stream(decoder, windows[0], 5)
     kept = [0, 2, 3, 6, 7]
     stamps = tuple(windows[0].frame_stamps_ns[i] for i in kept)
     window = replace(windows[0], frames=windows[0].frames[kept], frame_stamps_ns=stamps)
-    said = decoder.caption(window, OPTIONS, trace := Trace())
-    assert said.token_ids == generated(pair, window)
-    # What was not read ahead is encoded together.
+    caption = decoder.caption(window, OPTIONS, trace := Trace())
+    assert caption.token_ids == generated(pair, window)
+    # The frames that were not prefilled are encoded together.
     assert encoded(trace) == [f"frame_encode[{i}]" for i in (0, 1, 2, 3, 4, 4)]
     # A further question encodes nothing.
     decoder.ask(Options("Is it dark?"), trace := Trace())
@@ -75,7 +75,7 @@ def test_unreadable_frame_costs_no_caption(pair, windows, decoder, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(ModelRunner, "read", lambda self, inputs: 1 / 0)
         reads = [decoder.stream_frame(0, windows[0].frames[i], windows[0].frame_stamps_ns[i]) for i in (1, 2)]
-        # The second would be read without the first.
+        # The second frame must not be prefilled without the first.
         assert all(read and isinstance(read.exception(WAIT_S), ZeroDivisionError) for read in reads)
     assert decoder.caption(windows[0], OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
@@ -107,7 +107,7 @@ def test_frames_during_an_answer_are_read_together(pair, windows, decoder):
         ("Who is on the road, and what are they doing there?", "no-window-yet"),
     ],
 )
-def test_question_that_cannot_be_asked_is_refused(decoder, question, code):
+def test_invalid_question_is_refused(decoder, question, code):
     with refused(code):
         decoder.ask(Options(question), Trace())
 
@@ -133,27 +133,27 @@ def test_verified_words_come_in_order(pair, windows, decoder):
             begun.set()
         return chain([])
 
-    def tell(text):
+    def record(text):
         if threading.current_thread() is threading.main_thread():
-            # Further passes are done meanwhile.
+            # The engine makes further passes meanwhile.
             time.sleep(0.3)
         words.append(text)
 
     decoder.policy = Policy((Guess(guess),), None)
     begin(decoder, windows[0])
     assert begun.wait(WAIT_S)
-    said = decoder.caption(windows[0], OPTIONS, Trace(), tell)
-    assert len(words) > 1 and words[-1] == said.text
+    caption = decoder.caption(windows[0], OPTIONS, Trace(), record)
+    assert len(words) > 1 and words[-1] == caption.text
     assert all(later.startswith(earlier) for earlier, later in pairwise(words))
 
 
 def test_cancel_and_deadline_end_after_the_pass(windows, decoder):
     cancel = threading.Event()
     cancel.set()
-    said = decoder.caption(windows[0], OPTIONS, Trace(), cancel=cancel)
-    assert 0 < len(said.token_ids) < 9 and not said.late
-    said = decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=time.perf_counter_ns())
-    assert 0 < len(said.token_ids) < 9 and said.late
+    caption = decoder.caption(windows[0], OPTIONS, Trace(), cancel=cancel)
+    assert 0 < len(caption.token_ids) < 9 and not caption.late
+    caption = decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=time.perf_counter_ns())
+    assert 0 < len(caption.token_ids) < 9 and caption.late
     later = time.perf_counter_ns() + 60 * 10**9
     assert not decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=later).late
 
@@ -162,10 +162,10 @@ def test_captions_are_learned_once(windows, decoder):
     for deadline_ns in (None, 0):
         guess = Guess(lambda context: chain([]))
         decoder.policy = Policy((guess,), None)
-        said = decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=deadline_ns)
+        caption = decoder.caption(windows[0], OPTIONS, Trace(), deadline_ns=deadline_ns)
         settled(decoder)
-        assert [one.ended for one in guess.results] == [False] * (len(said.token_ids) - 1) + [True]
-        assert sum((one.tokens for one in guess.results), ()) == said.token_ids
+        assert [one.ended for one in guess.results] == [False] * (len(caption.token_ids) - 1) + [True]
+        assert sum((one.tokens for one in guess.results), ()) == caption.token_ids
 
 
 @pytest.mark.parametrize("is_done", [False, True])
@@ -177,9 +177,9 @@ def test_early_answer_is_published_after_the_close(pair, windows, decoder, is_do
         settled(decoder)
     trace, words = Trace(), list[str]()
     trace.mark("closed")
-    said = decoder.caption(windows[0], OPTIONS, trace, words.append)
-    assert said.token_ids == wanted and words[-1] == said.text
-    assert said.target_passes == 1 + len(wanted) - 21
+    caption = decoder.caption(windows[0], OPTIONS, trace, words.append)
+    assert caption.token_ids == wanted and words[-1] == caption.text
+    assert caption.target_passes == 1 + len(wanted) - 21
     # The last frame is encoded and read together with the question.
     assert [span.name for span in trace.spans].count("target_prefill[8]") == 1
     assert trace.marks["first_token"] >= trace.marks["closed"]
@@ -198,7 +198,7 @@ def test_early_answer_is_published_after_the_close(pair, windows, decoder, is_do
     ],
     ids=["question", "sampling", "length", "frames", "no frames"],
 )
-def test_answer_about_something_else_is_thrown_away(pair, windows, decoder, other):
+def test_early_answer_with_other_inputs_is_dropped(pair, windows, decoder, other):
     window, held, release = windows[0], threading.Event(), threading.Event()
 
     def hold(context):
@@ -212,21 +212,21 @@ def test_answer_about_something_else_is_thrown_away(pair, windows, decoder, othe
     begin(decoder, window, other if isinstance(other, Options) else OPTIONS)
     assert held.wait(WAIT_S)
     if other == "frames":
-        # One of them turned out to be blind.
+        # `trustworthy` removed a blind frame.
         window = replace(window, frames=window.frames[1:], frame_stamps_ns=window.frame_stamps_ns[1:])
     elif other == "no frames":
         window = replace(first_frames(window, 0), event_images=window.event_images[:0])
     threading.Timer(0.1, release.set).start()
-    said = decoder.caption(window, OPTIONS, Trace())
+    caption = decoder.caption(window, OPTIONS, Trace())
     settled(decoder)
     if other == "no frames":
-        assert said.source == "none" and not any(result.ended for result in guess.results)
+        assert caption.source == "none" and not any(result.ended for result in guess.results)
         return
-    assert said.token_ids == generated(pair, window)
+    assert caption.token_ids == generated(pair, window)
     assert sum(result.ended for result in guess.results) == 1
 
 
-def test_failed_early_answer_is_made_anew(pair, windows, decoder, monkeypatch):
+def test_failed_early_answer_is_repeated(pair, windows, decoder, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Answer, "take", lambda self, tree, step: 1 / 0)
         begin(decoder, windows[0])
@@ -234,7 +234,7 @@ def test_failed_early_answer_is_made_anew(pair, windows, decoder, monkeypatch):
     assert decoder.caption(windows[0], OPTIONS, Trace()).token_ids == generated(pair, windows[0])
 
 
-def test_buffers_come_back_whatever_happens(pair, windows, monkeypatch):
+def test_buffers_are_always_released(pair, windows, monkeypatch):
     engine = LocalEngine(pair.target)
     engine.warm_up(3)
     decoder = PrefillHiddenDecoder(pair, Policy((), None), engine)
@@ -253,7 +253,7 @@ def test_buffers_come_back_whatever_happens(pair, windows, monkeypatch):
     decoder.caption(windows[1], OPTIONS, Trace())
     alone.caption(windows[1], OPTIONS, Trace())
     alone.forget()
-    # All but that of the window captioned last.
+    # Only the last captioned window holds a buffer.
     assert free() == 2
     with monkeypatch.context() as broken:
         broken.setattr(ModelRunner, "read", lambda self, inputs: 1 / 0)
@@ -276,7 +276,7 @@ def test_buffers_come_back_whatever_happens(pair, windows, monkeypatch):
 
 
 def test_dropped_window_is_freed(decoder, windows):
-    """Its frames and the embeddings of its answer do not wait for the garbage collector."""
+    """Reference counting frees its frames and the embeddings of its answer."""
     gc.disable()
     try:
         begin(decoder, windows[0])
@@ -286,7 +286,7 @@ def test_dropped_window_is_freed(decoder, windows):
         del live
         for window in windows[:2]:
             decoder.caption(window, OPTIONS, Trace())
-        # The engine's thread may still hold the last turn.
+        # The engine's thread may still be in the last pass.
         end_s = time.monotonic() + WAIT_S
         while any(free() for free in frees) and time.monotonic() < end_s:
             time.sleep(0.01)

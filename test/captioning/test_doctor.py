@@ -40,9 +40,9 @@ def test_report_is_printed_and_written(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def on_gpus(monkeypatch):
-    """Return a function that simulates GPUs, each with so many GB free and in all, and plenty of RAM.
+    """Return a function that simulates GPUs with free and total GB, on a machine with plenty of RAM.
 
-    It returns the verdict on each placement, and the recommendation.
+    The function returns the verdict on each placement, and the recommendation.
     """
 
     def judge(number, free, total):
@@ -90,16 +90,16 @@ def test_target_on_hub_is_examined_before_download(tmp_path, monkeypatch, capsys
     offer = {"download": download, "missing": missing, "licence": "mit", "revision": COMMIT}
     assert report["hub"] == {"target": offer}
     assert printed.count(f"revision {COMMIT}") == 1
-    assert "the target on the hub: 10 GB, of which 10 GB are still to download; by its card its" in printed
-    assert "its licence is mit: read its terms yourself" in printed
+    assert "the target on the hub: 10 GB, 10 GB of it not yet downloaded; licence mit according" in printed
+    assert "licence mit according to its card: read the terms before you use it" in printed
     assert report["window"] == {"frames": 8, "image_size": 64, "frame_tokens": 8 * 17}
     assert "a window: 8 frames of 64 px, 136 tokens" in printed
     assert {choice["needed"]["cpu"] for choice in report["choices"]} and report["draft"] == "none"
-    # What was fetched is still there.
+    # The downloaded files are still in the cache.
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert main(arguments) == 0
     assert json.loads(out.read_text())["hub"] == {"target": None}
-    assert "no answer, so its size and its licence are not known" in capsys.readouterr().out
+    assert "size and licence are unknown, because the hub does not answer" in capsys.readouterr().out
 
 
 def test_missing_target_is_refused(tmp_path, monkeypatch, capsys):
@@ -113,7 +113,7 @@ def test_faults_of_installation_are_found(monkeypatch):
     monkeypatch.setattr(doctor, "installed_version", lambda name: "")
     monkeypatch.setattr(doctor, "SEGMENT_BYTES", 1 << 60)
     found = "\n".join(doctor.findings())
-    assert "MB free, so images" in found and "bitsandbytes is missing" in found
+    assert "MB free, which makes images" in found and "bitsandbytes is missing" in found
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_faults_of_installation_are_found(monkeypatch):
      ("target", lambda folder: (folder / "tokenizer.json").unlink(), "lacks 'tokenizer.json'"),
      ("target", lambda folder: os.truncate(folder / "model.safetensors", 5000), "missing or damaged"),
      ("target", lambda folder: edit(folder / "generation_config.json", eos_token_id=2), ""),
-     ("target", lambda folder: edit_text(folder, max_position_embeddings=150), "the target takes -50 beside"),
+     ("target", lambda folder: edit_text(folder, max_position_embeddings=150), "leave room for -50: shorten"),
      ("draft", lambda folder: (folder / "model.safetensors").unlink(), "has neither 'model.safetensors'")],
 )  # fmt: skip
 def test_unusable_models_are_found(tmp_path, name, change, sentence):

@@ -1,4 +1,4 @@
-"""The event draft: it is written while a window is open, used as far as it came, and costs no caption."""
+"""The event draft runs while a window is open. An unfinished draft is used, and a failed one is ignored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS = Options(QUESTION)
 
 @pytest.fixture
 def seen():
-    """Return what the proposer of `decoder` was told."""
+    """Return the contexts that the proposer of `decoder` gets."""
     return []
 
 
@@ -34,13 +34,13 @@ def decoder(decoder, seen):
     return decoder
 
 
-def test_window_without_frames_has_the_drafts_caption(pair, blind):
-    said = caption(pair, blind)
-    assert said.source == "event_draft" and said.text.startswith("The key elements")
-    assert said.target_passes == 0
+def test_window_without_frames_has_a_draft_caption(pair, blind):
+    answer = caption(pair, blind)
+    assert answer.source == "event_draft" and answer.text.startswith("The key elements")
+    assert answer.target_passes == 0
 
 
-def test_draft_is_written_before_the_window_closes(pair, windows, decoder, seen):
+def test_draft_is_ready_before_the_close(pair, windows, decoder, seen):
     texts: list[str] = []
     images = windows[0].event_images
     works = [decoder.stream_event_image(0, image, OPTIONS, texts.append) for image in images]
@@ -62,7 +62,7 @@ def test_draft_is_written_before_the_window_closes(pair, windows, decoder, seen)
 
 
 def test_draft_leaves_its_device_to_rehearsals(pair, windows, blind):
-    """It begins in a window whose predecessor had no frames to caption, and where nothing is rehearsed."""
+    """The draft begins after a window without usable frames, and without rehearsals."""
 
     def drafts(decoder, window):
         for frame, stamp_ns in zip(window.frames, window.frame_stamps_ns, strict=True):
@@ -76,7 +76,7 @@ def test_draft_leaves_its_device_to_rehearsals(pair, windows, blind):
     rehearsing = Policy(make_proposers((REHEARSAL, EVENT_DRAFT)), None)
     with closing(PrefillHiddenDecoder(pair, rehearsing)) as decoder:
         found = [drafts(decoder, window) for window in numbered]
-    # A window without frames has no rehearsal.
+    # The target cannot rehearse a window without frames.
     assert found == [True, False, True, True, False]
     with closing(PrefillHiddenDecoder(pair, Policy(make_proposers((EVENT_DRAFT,)), None))) as decoder:
         assert all(drafts(decoder, window) for window in numbered[:2])
@@ -96,8 +96,8 @@ def test_unfinished_draft_is_used_at_the_close(pair, windows, decoder, seen, mon
     for image in windows[0].event_images:
         decoder.stream_event_image(0, image, OPTIONS, texts.append)
     assert two.wait(WAIT_S)
-    said = decoder.caption(windows[0], OPTIONS, Trace())
-    assert said.token_ids == generated(pair, windows[0])
+    answer = decoder.caption(windows[0], OPTIONS, Trace())
+    assert answer.token_ids == generated(pair, windows[0])
     assert texts == [] and {len(context.drafts[EVENT_DRAFT].tokens) for context in seen} == {2}
 
 
@@ -112,8 +112,8 @@ def test_draft_for_another_question_is_not_used(pair, windows, decoder):
     assert decoder.caption(blind, OPTIONS, Trace()).token_ids == tuple(alone.tokens)
 
 
-def test_draft_of_too_few_images_is_no_caption(pair, windows, decoder):
-    """The window before lost event images on their way, so that this one's draft begins too early."""
+def test_draft_of_too_few_images_is_not_published(pair, windows, decoder):
+    """The previous window lost event images, so that this window's draft begins too early."""
     decoder.caption(replace(windows[1], event_images=windows[1].event_images[:2]), OPTIONS, Trace())
     running = decoder.stream_event_image(2, windows[0].event_images[0], OPTIONS)
     assert running is not None

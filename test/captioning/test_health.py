@@ -1,4 +1,4 @@
-"""Rows of the diagnostics are steady, and every warning has a remedy that fits its cause."""
+"""Rows of the diagnostics are steady, and every warning has a remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 
 def filled(*tasks, status=None):
-    """(message, values) of a row that a task fills each second."""
+    """Return (message, values) of a row that a task fills each second."""
     status = status or Status("part")
     rows = []
     for second, task in enumerate(tasks):
@@ -39,12 +39,12 @@ def test_warning_stays_for_a_while():
         tasks = [lambda s, n=n: s.faults({"late_frames": n}) for n in totals]
         return [message for message, _ in filled(*tasks)]
 
-    told = messages([0, 0, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3])
-    assert told == ["OK", "OK"] + [late] * (2 + int(HOLD_S)) + ["OK"] * 3
+    found = messages([0, 0, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3])
+    assert found == ["OK", "OK"] + [late] * (2 + int(HOLD_S)) + ["OK"] * 3
     assert set(messages([n // 2 for n in range(2, 30)])) == {late}
 
 
-def test_message_has_all_faults_without_known_cause():
+def test_message_has_all_faults():
     def fill(status):
         status.warn("own", "too hot: cool it")
         status.faults({"late_frames": 1, "late_events": 2, "missed_wraps": 0})
@@ -74,7 +74,7 @@ def flowing(name, totals):
 
 
 def test_rates_are_averages():
-    # A 1 Hz stream at a 1 Hz look: now and then none or two come between two looks.
+    # Of a 1 Hz stream, zero or two messages may arrive between two looks at 1 Hz.
     totals = [0, 1, 2, 2, 4, 5, 6, 6, 8, 9, 10, 11, 12, 12, 14, 15, 16]
     rates = [float(values["windows_per_s"]) for _, values in flowing("windows", totals)]
     assert all(0.8 <= rate <= 1.2 for rate in rates[9:])
@@ -82,7 +82,7 @@ def test_rates_are_averages():
 
 
 def test_only_a_stream_that_stops_is_a_warning():
-    """One that is slow, that never began or that was unsubscribed is none."""
+    """A slow stream, one that never began and an unsubscribed one give no warning."""
     stopped = [message for message, _ in flowing("frames", [20 * min(n, 10) for n in range(30)])]
     begin = 10 + int(RATE_S)
     assert stopped == ["OK"] * begin + [STOPPED["frames"]] * (30 - begin)
@@ -94,7 +94,7 @@ def test_only_a_stream_that_stops_is_a_warning():
 
 
 def inputs(*frames, lost=0):
-    """Health after windows with so many frames."""
+    """Return the health after windows with these numbers of frames."""
     made = InputHealth(slots=8, event_images=5, max_lateness_s=0.2)
     for i, count in enumerate(frames):
         made.closed(WindowClosed(i * 10**9, count, 5, events=100, lost_packets=lost))
@@ -102,7 +102,7 @@ def inputs(*frames, lost=0):
 
 
 def input_rows(made, flow=(), faults=(), findings=()):
-    """(message, values) of each row of the synchronizer."""
+    """Return (message, values) of each row of the synchronizer."""
     fill = lambda status: made.fill(status, dict(flow), dict(faults), dict(findings))  # noqa: E731
     return {part: filled(fill, status=Status(part))[0] for part in INPUT_PARTS}
 
@@ -124,7 +124,7 @@ def test_totals_are_in_the_rows_of_their_inputs():
 @pytest.mark.parametrize(("frames", "warns"), [([4] * 5, True), ([4] * 4, False), ([8, 3, 0, 0, 4], False)])
 def test_slow_camera_warns_and_a_gap_does_not(frames, warns):
     """Field case 27: a camera was unplugged for three seconds."""
-    lack = "windows lack frames: let the RGB camera send at least 8 a second, evenly"
+    lack = "windows lack frames: set the RGB camera to at least 8 frames per second"
     assert input_rows(inputs(*frames))["windows"][0] == (lack if warns else "OK")
 
 
@@ -134,8 +134,8 @@ def test_input_behind_the_other_is_a_warning():
         made.reached(EVENTS, second * 10**9)
         made.reached(FRAMES, int((second - behind_s) * 1e9))
         rows = input_rows(made)
-        told = "the images are so far behind the events that " if behind_s > 1 else "OK"
-        assert rows["images"][0].startswith(told) and rows["events"][0] == "OK"
+        expected = "the images lag too far behind the events, and " if behind_s > 1 else "OK"
+        assert rows["images"][0].startswith(expected) and rows["events"][0] == "OK"
     assert rows["images"][1]["behind_s"] == "3.00"
     set_clock = {"clock_steps": "the clock was set by -0.5 s"}
     assert input_rows(made, findings=set_clock)["images"][0] == "OK"
@@ -170,10 +170,10 @@ def test_blind_camera_warns_and_a_still_robot_does_not():
 
 
 @pytest.mark.parametrize(
-    ("loaded", "is_active", "told"),
+    ("loaded", "is_active", "problem"),
     [(False, False, "configure the node"), (True, False, "activate it"), (True, True, "OK")],
 )
-def test_models_row_has_what_is_loaded(loaded, is_active, told):
+def test_models_row_names_the_loaded_models(loaded, is_active, problem):
     made = health.CaptionHealth()
     made.loading()
     assert filled(lambda status: made.fill_model(status, False)) == [("OK", {"loaded": "not yet"})]
@@ -184,7 +184,7 @@ def test_models_row_has_what_is_loaded(loaded, is_active, told):
         pair = SimpleNamespace(target=target, draft=None, model_ids=model_ids)
         made.loaded(SimpleNamespace(pair=pair))
     ((message, values),) = filled(lambda status: made.fill_model(status, is_active))
-    assert told in message
+    assert problem in message
     expected = {"device": "cpu", "dtype": "float32", "draft_device": "none"} | model_ids
     assert (expected.items() <= values.items()) == bool(expected.keys() & values.keys()) == loaded
     made.unloaded()

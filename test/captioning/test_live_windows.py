@@ -1,4 +1,4 @@
-"""What is held of open windows is bounded, whatever comes for them."""
+"""The number of open windows, and of their images, is bounded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_window_begins_anew_with_too_many_frames():
     assert again.stamps_ns == [0] and len(dropped) == 3 and all(one.stop_draft.is_set() for one in dropped)
 
 
-def test_few_windows_are_open():
+def test_number_of_open_windows_is_bounded():
     dropped: list[LiveWindow] = []
     windows = LiveWindows(5, lambda live: live.index, dropped.append)
     opened = [windows.get(index) for index in range(OPEN_WINDOWS + 1)]
@@ -38,7 +38,7 @@ def test_few_windows_are_open():
     assert dropped == [*opened[:2], later]
 
 
-def test_window_expects_as_many_event_images_as_before():
+def test_window_expects_the_previous_number_of_images():
     windows = LiveWindows(3, lambda live: live.index, lambda live: None)
 
     def draft_begins(index):
@@ -50,6 +50,6 @@ def test_window_expects_as_many_event_images_as_before():
     assert draft_begins(0) == 2
     windows.close(window(0, event_images=5))
     assert draft_begins(1) == 4
-    # One without events was like those before it.
+    # A window without events does not change the expectation.
     windows.close(window(1, event_images=0))
     assert draft_begins(2) == 4

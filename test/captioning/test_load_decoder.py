@@ -1,4 +1,4 @@
-"""Loading of models: memory, placement and sampling; the decoder is warm and keeps its memory."""
+"""Loading of models: memory, placement and sampling. The decoder is warm and stores its caption memory."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from crossspec_ros.telemetry.trace import Trace
 
 def test_device_of_no_draft_is_ignored(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    given = {"models_device": "cpu", "models_draft_device": "cuda:77"}
-    assert requested_placement(CaptionerSettings(draft="none", **given)) == Placement()
+    devices = {"models_device": "cpu", "models_draft_device": "cuda:77"}
+    assert requested_placement(CaptionerSettings(draft="none", **devices)) == Placement()
     with refused("draft-device-missing"):
-        requested_placement(CaptionerSettings(**given))
+        requested_placement(CaptionerSettings(**devices))
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted", "logged"),
+    ("published", "wanted", "logged"),
     [({"do_sample": True, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.0},
       Sampling(0.7, 0.8, 3, 20), ""),
      ({"do_sample": True}, Sampling(1.0, 1.0, 3, 50), ""),
@@ -42,8 +42,8 @@ def test_device_of_no_draft_is_ignored(monkeypatch):
       "ignores these values of generation_config.json: presence_penalty 1.5, min_p 0.1"),
      ({"temperature": 0.7}, None, "does not set do_sample")],
 )  # fmt: skip
-def test_published_sampling_is_read(tmp_path, caplog, said, wanted, logged):
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, **said}))
+def test_published_sampling_is_read(tmp_path, caplog, published, wanted, logged):
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, **published}))
     settings = CaptionerSettings(target=str(tmp_path), generation="published", seed=3)
     assert requested_sampling(settings) == wanted
     assert requested_sampling(replace(settings, generation="greedy")) is None
@@ -51,7 +51,7 @@ def test_published_sampling_is_read(tmp_path, caplog, said, wanted, logged):
 
 
 @pytest.mark.parametrize(
-    ("said", "given", "code"),
+    ("published", "settings", "code"),
     [({}, {"temperature": 0.5}, "published-and-own-sampling"),
      ({}, {"top_p": 0.5}, "published-and-own-sampling"),
      ({}, {"target": "grpc://host:9000"}, "published-on-server"),
@@ -59,11 +59,11 @@ def test_published_sampling_is_read(tmp_path, caplog, said, wanted, logged):
      ({"temperature": 0.0}, {}, "published-temperature-zero"),
      ({"top_k": -1}, {}, "published-top-k")],
 )  # fmt: skip
-def test_contradictory_or_invalid_sampling_is_refused(tmp_path, said, given, code):
-    (tmp_path / "generation_config.json").write_text(json.dumps({"do_sample": True, **said}))
-    settings = CaptionerSettings(**{"target": str(tmp_path), "generation": "published", **given})
+def test_contradictory_or_invalid_sampling_is_refused(tmp_path, published, settings, code):
+    (tmp_path / "generation_config.json").write_text(json.dumps({"do_sample": True, **published}))
+    values = {"target": str(tmp_path), "generation": "published", **settings}
     with refused(code):
-        requested_sampling(settings)
+        requested_sampling(CaptionerSettings(**values))
 
 
 def wrapped(error):
@@ -88,18 +88,18 @@ def wrapped(error):
         (InputError("bad"), False),
     ],
 )
-def test_what_counts_as_out_of_memory(error, expected):
+def test_out_of_memory_errors_are_recognized(error, expected):
     assert is_out_of_memory(error) is expected
 
 
-def parameters(**given):
-    return CaptionerSettings(**{"models_device": "cpu", "mode": "autoregressive"} | given)
+def parameters(**values):
+    return CaptionerSettings(**{"models_device": "cpu", "mode": "autoregressive"} | values)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "nf4"])
 def test_models_that_do_not_fit_end_the_captioner(monkeypatch, dtype):
     monkeypatch.setattr(loading, "memory", lambda device: (1_000_000, 10**9))
-    monkeypatch.setattr(loading, "_loaded", lambda *given: pytest.fail("tried nevertheless"))
+    monkeypatch.setattr(loading, "_loaded", lambda *args: pytest.fail("tried nevertheless"))
     with refused("models-too-large", library_text=True, dtype=dtype):
         captioner_node.load(parameters(models_dtype=dtype))
 
@@ -117,9 +117,8 @@ def test_unsupported_llama_cpp_target_is_refused_first(monkeypatch, tmp_path):
     config = json.loads((target / "config.json").read_text())
     config["text_config"]["rope_parameters"] = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
     (target / "config.json").write_text(json.dumps(config))
-    asked = {"models_engine": "llama.cpp", "target": str(target), "draft": "none"}
     with refused("llama-cpp-rotations"):
-        captioner_node.load(parameters(**asked))
+        captioner_node.load(parameters(models_engine="llama.cpp", target=str(target), draft="none"))
 
 
 def test_memory_continues_the_last_session(pair, windows, tmp_path):
@@ -133,7 +132,7 @@ def test_memory_continues_the_last_session(pair, windows, tmp_path):
     assert passes[1] < passes[0] / 3
 
 
-def test_everything_together_writes_what_generate_writes(pair, windows):
+def test_all_proposers_together_equal_generate(pair, windows):
     decoder = speculative_decoder(pair)
     for window in [*windows, *windows]:
         live(decoder, window)
@@ -143,12 +142,12 @@ def test_everything_together_writes_what_generate_writes(pair, windows):
     decoder.close()
 
 
-def test_a_memory_that_cannot_be_kept_is_refused(pair, tmp_path):
+def test_memory_file_in_missing_folder_is_refused(pair, tmp_path):
     with refused("memory-folder-missing"):
         speculative_decoder(pair, memory=tmp_path / "nowhere" / "memory.json")
 
 
-def test_warming_up_leaves_no_window_to_ask_about(pair):
+def test_warm_up_leaves_no_captioned_window(pair):
     decoder = speculative_decoder(pair)
     with refused("no-window-after-warm-up"):
         decoder.ask(Options(QUESTION), Trace())

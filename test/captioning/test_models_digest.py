@@ -1,4 +1,4 @@
-"""Digests of models: of their contents, and of their files' sizes and times."""
+"""Digests of the contents of models, and of the sizes and times of their files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from crossspec_ros.captioning.models_digest import files_digest, models_digest
 
 
-def test_digest_is_that_of_configs_and_weights(tmp_path):
+def test_digest_covers_configs_and_weights(tmp_path):
     folders = [tmp_path / "models" / name for name in ("draft", "target")]
     for folder in folders:
         folder.mkdir(parents=True)

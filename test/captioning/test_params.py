@@ -1,4 +1,4 @@
-"""A bad configuration is refused with one sentence that names what is wrong and what would be right."""
+"""An invalid configuration is refused with one sentence that names the fault and the remedy."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_settings_have_their_annotated_types():
     assert (settings.models_dtype, settings.deadline_s, settings.threads) == ("bf16", 1.0, 1)
 
 
-def test_devices_are_named_as_torch_names_them():
+def test_devices_have_torch_names():
     for device in ("auto", "cpu", "cuda", "cuda:0", "cuda:12"):
         assert CaptionerSettings.check({"models.device": device})["models.device"] == device
     for device in ("", "cpu", "cuda:1"):
         assert CaptionerSettings.check({"models.draft_device": device})["models.draft_device"] == device
 
 
-def test_integer_is_a_float_a_flag_is_none():
+def test_integers_are_floats_but_flags_are_not():
     assert PlayerSettings.check({"rate": 2})["rate"] == 2.0
     with refused("parameter-flag-as-float"):
         PlayerSettings.check({"rate": True})
@@ -54,7 +54,7 @@ def test_integer_is_a_float_a_flag_is_none():
      ({"models.type": "nf4"}, "parameter-misspelt-in-group"),
      ({"schema": "[" * 400_000}, "parameter-too-long"), ({"zzz": 1}, "parameter-unknown")],
 )  # fmt: skip
-def test_a_bad_value_gets_a_sentence(values, code):
+def test_invalid_value_is_refused(values, code):
     with refused(code):
         CaptionerSettings.check(values)
 
@@ -70,7 +70,7 @@ def test_a_bad_value_gets_a_sentence(values, code):
      ("captioner: {ros__parameters: {3: 1}}", "yaml-parameter-number"),
      (f"captoiner: {QUESTION}", "yaml-of-others"), (f"/front/captioner: {QUESTION}", "yaml-of-a-namespace")],
 )  # fmt: skip
-def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, code):
+def test_invalid_file_is_refused(tmp_path, text, code):
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     with refused(code):
@@ -95,24 +95,24 @@ def test_a_bad_file_is_named_in_its_sentence(tmp_path, text, code):
         *((empty, {}) for empty in ("", "captioner:", "captioner: {}")),
     ],
 )  # fmt: skip
-def test_a_file_is_read_as_ros_reads_it(tmp_path, text, expected):
+def test_file_is_read_as_ros_does(tmp_path, text, expected):
     path = tmp_path / "parameters.yaml"
     path.write_text(text)
     assert read_config(path)["captioner"] == expected
 
 
-def test_any_proposer_may_be_named():
+def test_list_of_proposers_is_valid():
     assert CaptionerSettings().proposers == PROPOSERS
     for names, found in (([], ()), ([""], ()), (["grammar", "memory"], ("grammar", "memory"))):
         assert CaptionerSettings.of({"proposers": names}).proposers == found
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_is_refused(tmp_path):
     with refused("configuration-missing"):
         read_config(tmp_path / "no.yaml")
 
 
-def test_only_a_near_name_is_a_hint():
+def test_hint_names_a_similar_name_only():
     levels = ("debug", "info", "warn", "error", "fatal")
     for name, near in (("warning", "warn"), ("eror", "error")):
         assert nearest(name, levels) == f"did you mean {near}?"

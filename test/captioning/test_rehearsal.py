@@ -1,4 +1,4 @@
-"""A rehearsal changes no caption, teaches nobody, and stops for whatever comes."""
+"""A rehearsal changes no caption, gives no feedback to proposers, and yields to other work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = Options(QUESTION)
 
 
 class Hold(Guess):
-    """Proposes nothing, and holds a rehearsal up behind its third token until it is released."""
+    """Proposes nothing, and blocks a rehearsal after its third token until it is released."""
 
     def __init__(self):
         super().__init__(self._hold)
@@ -41,45 +41,45 @@ def hold():
 
 
 @pytest.fixture
-def told():
-    """Return the rehearsals that were told."""
+def rehearsals():
+    """Return the published rehearsals."""
     return []
 
 
 @pytest.fixture
-def decoder(decoder, told):
+def decoder(decoder, rehearsals):
     decoder.policy = Policy(make_proposers((REHEARSAL, "memory")), None)
-    decoder.on_rehearsal = lambda index, text: told.append((index, text))
+    decoder.on_rehearsal = lambda index, text: rehearsals.append((index, text))
     return decoder
 
 
-def give(decoder, window, i):
-    """Let one frame come, and what follows from it be done."""
+def add_frame(decoder, window, i):
+    """Add a frame, and wait until the engine is idle."""
     read = decoder.stream_frame(window.index, window.frames[i], window.frame_stamps_ns[i], rehearsed=OPTIONS)
     assert read is not None
     read.result(WAIT_S)
     settled(decoder)
 
 
-def test_window_is_rehearsed_from_its_middle_on(pair, windows, decoder, told):
-    # The second window has a frame more than the first.
+def test_rehearsals_begin_in_the_middle(pair, windows, decoder, rehearsals):
+    # The second window has one frame more than the first.
     for window in (first_frames(windows[0], 7), windows[1]):
-        told.clear()
+        rehearsals.clear()
         for i in range(7):
-            give(decoder, window, i)
-        assert [index for index, _ in told] == [window.index] * 4
+            add_frame(decoder, window, i)
+        assert [index for index, _ in rehearsals] == [window.index] * 4
         decoder.begin(window.index, OPTIONS)
-        said = decoder.caption(window, OPTIONS, trace := Trace())
-        assert said.token_ids == generated(pair, window)
-        rehearsal = said.rehearsal
-        assert rehearsal.is_complete and said.accepted[REHEARSAL] > 0
-        assert told[-1][1] == pair.target.tokenizer.decode(rehearsal.token_ids).strip()
-        assert said.target_passes < len(said.token_ids) / 2
+        caption = decoder.caption(window, OPTIONS, trace := Trace())
+        assert caption.token_ids == generated(pair, window)
+        rehearsal = caption.rehearsal
+        assert rehearsal.is_complete and caption.accepted[REHEARSAL] > 0
+        assert rehearsals[-1][1] == pair.target.tokenizer.decode(rehearsal.token_ids).strip()
+        assert caption.target_passes < len(caption.token_ids) / 2
         names = [span.name for span in trace.spans if span.stage == "rehearsal"]
         assert len(names) == rehearsal.passes and names.count("rehearsal[0]") == 4
 
 
-def test_rehearsal_that_a_frame_ends_is_a_draft(pair, windows, decoder, told, hold):
+def test_interrupted_rehearsal_is_a_draft(pair, windows, decoder, rehearsals, hold):
     decoder.policy = Policy((ChainProposer(REHEARSAL), hold), None)
     window = windows[1]
     stream(decoder, window, 4, OPTIONS)
@@ -92,34 +92,34 @@ def test_rehearsal_that_a_frame_ends_is_a_draft(pair, windows, decoder, told, ho
         one.result(WAIT_S)
     settled(decoder)
     part = decoder._live.get(window.index).rehearsal
-    assert 4 <= len(part.token_ids) < 20 and not part.is_complete and told == []
-    said = decoder.caption(window, OPTIONS, Trace())
-    assert said.token_ids == generated(pair, window) and said.accepted[REHEARSAL] > 0
+    assert 4 <= len(part.token_ids) < 20 and not part.is_complete and rehearsals == []
+    caption = decoder.caption(window, OPTIONS, Trace())
+    assert caption.token_ids == generated(pair, window) and caption.accepted[REHEARSAL] > 0
 
 
-def test_window_may_be_dropped_while_it_is_rehearsed(pair, windows, decoder, told, hold):
+def test_window_may_be_dropped_during_its_rehearsal(pair, windows, decoder, rehearsals, hold):
     decoder.policy = Policy((ChainProposer(REHEARSAL), hold), None)
     stream(decoder, windows[0], 4, OPTIONS)
     assert hold.begun.wait(WAIT_S)
     threading.Timer(0.1, hold.release.set).start()
     later = replace(windows[1], index=5)
     assert decoder.caption(later, OPTIONS, Trace()).token_ids == generated(pair, later)
-    assert told == [] and hold.results[-1].ended
+    assert rehearsals == [] and hold.results[-1].ended
 
 
-def test_proposers_do_not_learn_from_rehearsals(windows, decoder, told):
+def test_proposers_do_not_learn_from_rehearsals(windows, decoder, rehearsals):
     memory, guess = CaptionMemory(), Guess(lambda context: chain([]))
     decoder.policy = Policy((ChainProposer(REHEARSAL), memory, guess), None)
     stream(decoder, windows[0], 7, OPTIONS)
     settled(decoder)
-    assert told and guess.results == []
-    said = decoder.caption(windows[0], OPTIONS, Trace())
+    assert rehearsals and guess.results == []
+    caption = decoder.caption(windows[0], OPTIONS, Trace())
     settled(decoder)
-    assert sum((one.tokens for one in guess.results), ()) == said.token_ids and memory.learned == 1
+    assert sum((one.tokens for one in guess.results), ()) == caption.token_ids and memory.learned == 1
 
 
 @pytest.mark.parametrize("without", ["proposer", "options"])
-def test_unused_rehearsals_give_way_to_preparing(windows, decoder, told, without):
+def test_proposers_prepare_without_rehearsals(windows, decoder, rehearsals, without):
     class Preparing(Proposer):
         name, more = "preparing", 3
 
@@ -137,4 +137,4 @@ def test_unused_rehearsals_give_way_to_preparing(windows, decoder, told, without
     stream(decoder, windows[0], 5, None if without == "options" else OPTIONS)
     settled(decoder)
     assert (preparing.more <= 0) == (without == "proposer")
-    assert decoder.caption(windows[0], OPTIONS, Trace()).rehearsal.passes == 0 and told == []
+    assert decoder.caption(windows[0], OPTIONS, Trace()).rehearsal.passes == 0 and rehearsals == []

@@ -26,7 +26,7 @@ def models(tmp_path):
 
 @pytest.fixture
 def configured(tmp_path):
-    """Write a configuration with these parameters."""
+    """Return a function that writes a configuration with these parameters."""
 
     def write(**nodes):
         path = tmp_path / "config.yaml"
@@ -45,8 +45,8 @@ def test_flags_reach_the_nodes(bag, models):
     flags = {"models": models, "question": question, "rate": 2.5, "mode": "autoregressive", "dtype": None}
     setup = ReplaySetup(bag, flags=flags)
     assert setup.synchronizer.event_type == "event_camera_msgs/EventPacket" and sizes(setup) == (24, 32)
-    told = {"question": question, "mode": "autoregressive", "models.folder": models, "memory": "none"}
-    assert setup.nodes["captioner"] == told | {"schema": ""}
+    expected = {"question": question, "mode": "autoregressive", "models.folder": models, "memory": "none"}
+    assert setup.nodes["captioner"] == expected | {"schema": ""}
     assert setup.nodes["dsec_player"] == {"every_window": True, "rate": 2.5, "path": str(bag)}
     assert [*setup.nodes][-1] == "dsec_player"
 
@@ -91,15 +91,15 @@ def test_models_by_name_give_their_sizes(bag, models, tmp_path, monkeypatch, con
     placed = {"dtype": "nf4", "device": "cuda:1", "draft_device": "cpu"}
     setup = ReplaySetup(bag, flags={"models": models, "target": "target", **placed})
     assert sizes(setup) == (48, 32)
-    told = {"target": "target", "models.dtype": "nf4", "models.device": "cuda:1"}
-    assert setup.nodes["captioner"].items() >= told.items()
+    expected = {"target": "target", "models.dtype": "nf4", "models.device": "cuda:1"}
+    assert setup.nodes["captioner"].items() >= expected.items()
     config = configured(captioner={"target": "target", "draft": "draft", "models.dtype": "bf16"})
     assert sizes(ReplaySetup(bag, config, {"models": str(tmp_path / "nowhere")})) == (48, 40)
     with refused("dtype-unknown"):
         ReplaySetup(bag, flags={"models": models, "dtype": "fp8"})
 
 
-def test_a_replay_has_a_memory_only_if_configured(bag, models, configured):
+def test_replay_has_a_memory_only_if_configured(bag, models, configured):
     flags = {"models": models}
     assert ReplaySetup(bag, flags=flags).captioner.memory == "none"
     assert ReplaySetup(bag, configured(captioner={"threads": 1}), flags).captioner.memory == "none"
@@ -116,12 +116,12 @@ def test_columns_and_unit_reach_the_player(models, tmp_path, configured):
     np.save(tmp_path / "x.npy", np.stack([t, t % 241, t % 319, t % 2], axis=1))
     with refused("replay-without-columns"):
         assert ReplaySetup(tmp_path / "x.npy", flags={"models": models}).recording
-    asked = {"columns": "t,y,x,p", "time_unit": "ns"}
+    layout = {"columns": "t,y,x,p", "time_unit": "ns"}
     for setup in (
-        ReplaySetup(tmp_path / "x.npy", flags={"models": models, **asked}),
-        ReplaySetup(tmp_path / "x.npy", configured(dsec_player=asked), {"models": models}),
+        ReplaySetup(tmp_path / "x.npy", flags={"models": models, **layout}),
+        ReplaySetup(tmp_path / "x.npy", configured(dsec_player=layout), {"models": models}),
     ):
-        assert ReadOptions.of(setup.nodes["dsec_player"]) == ReadOptions.of(asked)
+        assert ReadOptions.of(setup.nodes["dsec_player"]) == ReadOptions.of(layout)
         assert setup.recording.start_ns
     with refused("time-unit-unknown"):
-        ReplaySetup(tmp_path / "x.npy", flags={"models": models, **asked, "time_unit": "h"})
+        ReplaySetup(tmp_path / "x.npy", flags={"models": models, **layout, "time_unit": "h"})

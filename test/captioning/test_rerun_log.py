@@ -1,4 +1,4 @@
-"""Windows in Rerun's viewer, by a stand-in for its package."""
+"""Windows in Rerun's viewer, with a stand-in for the package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECOND = 10**9
 
 
 class StandIn(ModuleType):
-    """A stand-in for the package: `logged` has each entity's values with their times in ns."""
+    """A stand-in for the package. `logged` has (entity, value, time in ns)."""
 
     def __init__(self):
         super().__init__("rerun")
@@ -95,7 +95,7 @@ def test_values_have_their_times(rerun, tmp_path):
     assert rerun.values("log/verified") == [(("TextLog", "a van", "info"), 2 * SECOND)]
     assert rerun.values("log/unchanged")[0][0][1] == "unchanged since 0-1 s"
     assert rerun.values("ratios/tokens a pass") == [(("Scalars", 1.5), 2 * SECOND)]
-    assert rerun.values("ratios/times sooner than the target alone") == [(("Scalars", 3.0), 2 * SECOND)]
+    assert rerun.values("ratios/times faster than the target alone") == [(("Scalars", 3.0), 2 * SECOND)]
     assert rerun.values("ms/from the last frame to the caption") == [(("Scalars", 2.0), 2 * SECOND)]
     assert [value[1] for value, _ in rerun.values("log/answers")] == ["dark? no (probability 0.9)"]
 
@@ -125,7 +125,7 @@ def test_faulty_viewer_blocks_nothing(rerun, tmp_path, monkeypatch, caplog):
     for i in range(2 * rerun_log._MAX_ROWS):
         log.text("draft", str(i), i)
     log.close()
-    assert caplog.messages == ["the log for Rerun does not keep up, and lacks some windows"]
+    assert caplog.messages == ["the log for Rerun is too slow, and lacks some windows"]
     go_on.set()
     rerun.TextLog = lambda *args, **named: 1 / 0
     caplog.clear()

@@ -1,4 +1,4 @@
-"""Standing questions: choices are made as `generate` makes them under the same constraint, in one pass."""
+"""Standing questions: a single pass chooses as `generate` does under the same constraint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plain_target import QUESTION, generated, logits, prompt, settled, stream
 from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
-from crossspec_ros.captioning.standing import Answered, Standing, Told, read_standing
+from crossspec_ros.captioning.standing import Answered, Standing, StandingAnswers, read_standing
 from crossspec_ros.engine import loop
 from crossspec_ros.telemetry.trace import Trace
 
@@ -54,12 +54,12 @@ def test_standing_questions_are_read_with_their_choices(texts, found):
         (f"{PERSON} first [yes, no]", "choices-after-first"),
     ],
 )
-def test_what_is_no_question_with_choices_is_refused(text, code):
+def test_invalid_standing_question_is_refused(text, code):
     with refused(code, text=f"'{text}'"):
         read_standing([text])
 
 
-def test_too_many_questions_and_one_twice_are_refused():
+def test_too_many_or_duplicate_questions_are_refused():
     with refused("questions-twice"):
         read_standing(["Who? [a, b]", "Where? [a, b]", "Who? [c, d] first"])
     with refused("questions-too-many"):
@@ -67,10 +67,10 @@ def test_too_many_questions_and_one_twice_are_refused():
 
 
 def chosen(decoder, choices, trace=None):
-    """Wait for the answers that share a pass."""
-    told: Future[Told] = Future()
-    decoder.choose(choices, trace or Trace(), told.set_result)
-    answers = tuple(answer for _, answer in told.result(WAIT_S))
+    """Wait for the answers of a pass."""
+    answered: Future[StandingAnswers] = Future()
+    decoder.choose(choices, trace or Trace(), answered.set_result)
+    answers = tuple(answer for _, answer in answered.result(WAIT_S))
     assert all(isinstance(answer, Answered) for answer in answers)
     return answers
 
@@ -83,9 +83,9 @@ def test_choice_equals_constrained_generate(pair, windows, decoder, listed):
     written = _written(pair, listed)
 
     def allowed(batch, ids):
-        said = ids[begin:].tolist()
-        ways = [way for ways in written for way in ways if way[: len(said)] == said]
-        return list({way[len(said)] for way in ways})
+        prefix = ids[begin:].tolist()
+        spellings = [ids for group in written for ids in group if ids[: len(prefix)] == prefix]
+        return list({ids[len(prefix)] for ids in spellings})
 
     for window in windows[:3]:
         decoder.caption(window, Options(QUESTION), Trace())
@@ -95,7 +95,7 @@ def test_choice_equals_constrained_generate(pair, windows, decoder, listed):
         )
         assert answered.caption.text in listed and answered.caption.target_passes == 1
         assert answered.probabilities == pytest.approx(_probabilities(pair, window, listed), rel=1e-3)
-    # A further question finds the window as it was.
+    # The pass leaves the window unchanged.
     assert decoder.ask(Options(QUESTION), Trace()).token_ids == generated(pair, windows[2])
 
 
@@ -104,10 +104,10 @@ def test_first_answers_come_before_the_caption(pair, windows, decoder, begun):
     shown = window = replace(windows[0], index=0)
     if begun == "about other frames":
         window = replace(shown, frames=shown.frames[1:], frame_stamps_ns=shown.frame_stamps_ns[1:])
-    asked = [Standing(PERSON, listed, is_first=True) for listed in LISTS[:2]]
-    first, _ = decoder.standing(asked)
-    # An answer that has begun is about these objects.
-    assert decoder.standing(asked)[0] is first
+    questions = [Standing(PERSON, listed, is_first=True) for listed in LISTS[:2]]
+    first, _ = decoder.standing(questions)
+    # A begun answer is compared by these objects.
+    assert decoder.standing(questions)[0] is first
     decoder.caption(window, Options(QUESTION), Trace())
     wanted = chosen(decoder, first[0])
     options = Options(QUESTION, first=first)
@@ -115,61 +115,61 @@ def test_first_answers_come_before_the_caption(pair, windows, decoder, begun):
         stream(decoder, shown)
         decoder.begin(0, Options(QUESTION) if begun == "without the questions" else options)
         settled(decoder)
-    trace, told = Trace(), list[object]()
+    trace, published = Trace(), list[object]()
     caption = decoder.caption(
         window,
         options,
         trace,
-        told.append,
-        on_first=lambda answers: told.append([(one, answer.caption) for one, answer in answers]),
+        published.append,
+        on_first=lambda answers: published.append([(one, answer.caption) for one, answer in answers]),
     )
-    assert told[0] == list(zip(asked, (one.caption for one in wanted), strict=True))
-    assert told[-1] == caption.text and caption.token_ids == generated(pair, window)
-    # Once about these frames, and so it is with what is asked after it.
+    assert published[0] == list(zip(questions, (one.caption for one in wanted), strict=True))
+    assert published[-1] == caption.text and caption.token_ids == generated(pair, window)
+    # One pass about the final frames, and a further question about the same frames.
     stages = [span.stage for span in trace.spans]
     assert stages.count("standing") == 1 + (begun == "about other frames")
     assert decoder.ask(Options(QUESTION), Trace()).token_ids == caption.token_ids
 
 
 def _probabilities(pair, window, listed):
-    """Probability of each choice, a pass of the target for each of its ways to be written."""
+    """Return the probability of each choice, from one pass of the target per spelling."""
     found = []
-    for ways in _written(pair, listed):
-        rows = [logits(pair, window, ids, PERSON).float().softmax(-1) for ids in ways]
-        pairs = zip(rows, ways, strict=True)
+    for spellings in _written(pair, listed):
+        rows = [logits(pair, window, ids, PERSON).float().softmax(-1) for ids in spellings]
+        pairs = zip(rows, spellings, strict=True)
         found.append(sum(float(row[range(len(ids)), ids].prod()) for row, ids in pairs))
     return found
 
 
 def _written(pair, listed):
-    """The ways to write each choice, with the end of sequence."""
+    """Return the spellings of each choice, with the end-of-sequence token."""
     tokenizer, end = pair.target.tokenizer, pair.target.spec.eos_ids[0]
     texts = [
         {tuple(tokenizer.encode(text, add_special_tokens=False).ids) for text in (one, f" {one}")}
         for one in listed
     ]
     return [
-        [[*ids, end] for ids in ways if tokenizer.decode(ids).strip() == choice]
-        for choice, ways in zip(listed, texts, strict=True)
+        [[*ids, end] for ids in spellings if tokenizer.decode(ids).strip() == choice]
+        for choice, spellings in zip(listed, texts, strict=True)
     ]
 
 
 def test_shared_pass_answers_as_each_alone(pair, windows, decoder):
-    asked = [Standing(f"{i} {PERSON} {PERSON}", LISTS[i % len(LISTS)]) for i in range(16)]
+    questions = [Standing(f"{i} {PERSON} {PERSON}", LISTS[i % len(LISTS)]) for i in range(16)]
     decoder.caption(windows[0], Options(QUESTION), Trace())
     trace = Trace()
-    _, shared = decoder.standing(asked)
+    _, shared = decoder.standing(questions)
     together = [one for choices in shared for one in chosen(decoder, choices, trace)]
-    assert 1 < len(shared) < 8, "as few as have room"
+    assert 1 < len(shared) < 8, "as few passes as possible"
     assert [span.stage for span in trace.spans].count("standing") == len(shared)
-    for standing, answered in zip(asked, together, strict=True):
+    for standing, answered in zip(questions, together, strict=True):
         _, (choices,) = decoder.standing([standing])
         (alone,) = chosen(decoder, choices)
         assert alone.caption == answered.caption
         assert alone.probabilities == pytest.approx(answered.probabilities, rel=1e-3)
 
 
-def test_choices_are_refused_where_they_cannot_be_made(decoder, monkeypatch):
+def test_impossible_choices_are_refused(decoder, monkeypatch):
     for code, question, choices in (
         ("choices-of-no-question", " ", ("red", "green")),
         ("choice-unwritable", PERSON, ("red", "</s>")),
@@ -184,19 +184,19 @@ def test_choices_are_refused_where_they_cannot_be_made(decoder, monkeypatch):
 
 
 def test_failed_first_questions_cost_no_caption(pair, windows, decoder, monkeypatch):
-    def fail(*given):
+    def fail(*args):
         raise MemoryError("no memory")
 
     first, _ = decoder.standing([Standing(PERSON, LISTS[0], is_first=True)])
     options = Options(QUESTION, first=first)
     monkeypatch.setattr(loop, "score_nodes", fail)
     for index, window in enumerate(windows[:2]):
-        told, window = list[object](), replace(window, index=index)
+        answered, window = list[object](), replace(window, index=index)
         stream(decoder, window)
         if index:
             decoder.begin(index, options)
         caption = decoder.caption(
-            window, options, Trace(), on_first=lambda answers, told=told: told.extend(answers)
+            window, options, Trace(), on_first=lambda answers, found=answered: found.extend(answers)
         )
         assert caption.token_ids == generated(pair, window)
-        assert [str(error) for _, error in told] == ["no memory"]
+        assert [str(error) for _, error in answered] == ["no memory"]
