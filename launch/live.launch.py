@@ -17,15 +17,15 @@ EVENTS = "event_camera/events"
 DRIVERS = {"davis": "libcaer_driver", "dvxplorer": "libcaer_driver", "prophesee": "metavision_driver"}
 CAMERAS = (*DRIVERS, "dv_network", "topics")
 ARGUMENTS = {
-    "camera": (None, f"{', '.join(CAMERAS)}. With topics, no driver is started."),
+    "camera": (None, f"Camera: one of {', '.join(CAMERAS)}. topics starts no driver."),
     "events": (EVENTS, "Topic of the events, for camera:=topics."),
-    "image": ("", "Topic of the images. Empty: that of a DAVIS in libcaer_driver, else camera/image_raw."),
+    "image": ("", "Topic of the images. Empty: libcaer_driver's for a DAVIS, or else camera/image_raw."),
     **arguments("live.yaml", "true", CameraSettings, CaptionerSettings),
 }
 
 
 def nodes(guest: Guest) -> list[Node]:
-    """Return synchronizer, captioner and the node that publishes the camera."""
+    """Return the synchronizer, the captioner and the camera's node."""
     camera = guest["camera"]
     if camera not in CAMERAS:
         raise InputError(f"there is no camera '{camera}': {nearest(camera, CAMERAS)}")
@@ -40,7 +40,7 @@ def nodes(guest: Guest) -> list[Node]:
     if camera == "prophesee" and not is_installed:
         package = f"ros-{os.environ.get('ROS_DISTRO', '$ROS_DISTRO')}-metavision-driver"
         raise InputError(f"{driver} is not installed: sudo apt install {package}")
-    # What other drivers publish as image_raw may be rendered events.
+    # The topic image_raw of other drivers may show rendered events.
     is_davis = is_installed and camera == "davis"
     image = guest["image"] or ("event_camera/image_raw" if is_davis else "camera/image_raw")
     started = [
@@ -48,7 +48,7 @@ def nodes(guest: Guest) -> list[Node]:
         guest.node(CaptionerSettings),
     ]
     if is_installed:
-        # Twice the default rate of messages, so that no event image waits for one of them for long.
+        # Twice the default rate of messages, so that event images do not wait long for a message.
         values: dict[str, object] = {"event_message_time_threshold": 0.002}
         if driver == "libcaer_driver":
             values["device_type"] = camera

@@ -1,7 +1,7 @@
-"""Heartbeat of a node for nav2's lifecycle manager, which takes a managed node without one for dead.
+"""Heartbeat of a node for nav2's lifecycle manager, which treats a managed node without one as dead.
 
-The protocol is that of ROS's package bond: one `bond/msg/Status` a period, and a last one at the end. A node
-that is only watched needs no more than this.
+The protocol is that of the ROS package bond, for a node that is watched only: one `bond/msg/Status` per
+period, and a last one at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from crossspec_ros.ros.diagnostics import STEADY
 
 try:
     from bond.msg import Status
-except ImportError:  # it comes with nav2, and without nav2 nobody listens
+except ImportError:  # the package comes with nav2
     Status = None
 
 TOPIC = "bond"
@@ -24,7 +24,7 @@ TIMEOUT_S = 4.0
 
 
 class Bond:
-    """Publishes on the topic `bond` that the node lives, from `start` to `stop`."""
+    """Publishes heartbeats on the topic `bond`, from `start` to `stop`."""
 
     def __init__(self, node: LifecycleNode) -> None:
         self._node, self._instance = node, ""
@@ -33,13 +33,13 @@ class Bond:
         self._timer.cancel()
 
     def start(self) -> None:
-        """Begin a bond."""
+        """Begin a new bond."""
         self._instance = str(uuid.uuid4())
         self._publish()
         self._timer.reset()
 
     def stop(self) -> None:
-        """Publish that the bond ends on purpose."""
+        """End the bond with a last message, so that nav2 does not treat the node as dead."""
         self._timer.cancel()
         if self._node.context.ok():
             self._publish(active=False)

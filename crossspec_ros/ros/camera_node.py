@@ -1,4 +1,4 @@
-"""The camera node: publishes an iniVation camera or a dv network stream as a driver would."""
+"""The camera node: publish an iniVation camera or a dv network stream as a driver would."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _STOP_STEP_S = 0.1
 
 
 class DvCameraNode(GuardedNode):
-    """Publishes in threads, one for each source, while `capture` waits for their end."""
+    """Publishes each source in its own thread, while `capture` waits for their end."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("dv_camera", **options)
         settings = self.declare(CameraSettings)
         self._sources = open_sources(settings.source, settings.frames_source)
-        # A reliable publisher serves subscribers of either kind.
+        # A reliable publisher matches reliable and best-effort subscribers.
         self._topics = {
             "events": self.create_publisher(EventPacket, "event_camera/events", reliable(1000)),
             "image": self.create_publisher(Image, "camera/image_raw", reliable(10)),
@@ -52,7 +52,7 @@ class DvCameraNode(GuardedNode):
     def capture(self) -> None:
         """Publish until a source fails.
 
-        Raises InputError if a source can never work, ExternalShutdownException when ROS shuts down.
+        Raises InputError if a source is invalid, and ExternalShutdownException when ROS shuts down.
         """
         with ThreadPoolExecutor(len(self._sources), "dv_camera") as pool:
             try:
@@ -68,7 +68,7 @@ class DvCameraNode(GuardedNode):
             except InputError:
                 raise
             except BaseException as error:
-                raise NodeError(f"the camera's thread has ended ({error!r}): start it again") from error
+                raise NodeError(f"the camera's thread failed ({error!r}): restart the node") from error
 
     def stop(self) -> None:
         """End the threads."""
@@ -77,7 +77,7 @@ class DvCameraNode(GuardedNode):
         self._stop.set()
 
     def _follow(self, source: Source) -> None:
-        """Publish what a source sends, and log when it comes and goes."""
+        """Publish the messages of a source, and log its connections and disconnections."""
         self._pulses[source].adopt()
         log, name = self.get_logger(), f"{_part(source)} of {source}"
         is_up, logged, lost_s = False, "never connected", -math.inf
@@ -88,8 +88,8 @@ class DvCameraNode(GuardedNode):
                 self._published[item.kind] += 1
             elif isinstance(item, Unusable):
                 self._unusable[source] += 1
-                told = f"{name}: {item.why}, which is skipped: check what the server sends"
-                log.warning(plain_text(told), throttle_duration_sec=LOG_S)
+                text = f"{name}: {item.why}, which is skipped: check the server"
+                log.warning(plain_text(text), throttle_duration_sec=LOG_S)
             elif item.is_up:
                 is_up = True
                 self._complaints.pop(source, None)
@@ -100,7 +100,7 @@ class DvCameraNode(GuardedNode):
                 complaint = self._complaints[source] = plain_text(f"{name}: {item.why}; trying again")
                 self._disconnections[source] += is_up
                 is_up = False
-                # A server that comes and goes all the time must not fill the log.
+                # A server that reconnects all the time must not fill the log.
                 if complaint != logged and time.monotonic() - lost_s >= LOG_S:
                     log.warning(complaint)
                     logged, lost_s = complaint, time.monotonic()

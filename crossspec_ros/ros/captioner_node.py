@@ -1,4 +1,4 @@
-"""The captioner node: the images of closed windows in, one report and caption per window out."""
+"""The captioner node: it reads the images of windows, and publishes one caption and report per window."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ load = partial(load_decoder, is_live=True)
 
 
 class CaptionerNode(GuardedNode, LifecycleNode):
-    """Configured: subscribed, loaded and warm. Active: captioning.
+    """Lifecycle node. Configuring it subscribes and loads the models; activating it starts the captions.
 
-    Transitions and messages of windows exclude each other, so windows that close while the models load wait
-    in the topics' queues.
+    Transitions and callbacks of window topics share a callback group. So windows that close while the models
+    load wait in the queues of the topics.
     """
 
     def __init__(self, load: Callable[[CaptionerSettings], Decoder] = load, **options: Any) -> None:
@@ -64,12 +64,12 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._updater = self._make_updater()
         self._failure: NodeError | None = None
         self._group = MutuallyExclusiveCallbackGroup()
-        # A transition in work would keep the node, and with it shared memory.
+        # A transition in work would keep the node alive, and with it the shared memory of DDS.
         self.at_end.append(self._state_machine.destroy_when_not_in_use)
         change_state = next(one for one in self.services if one.srv_name.endswith("/change_state"))
         change_state.callback_group = self._group
         self._group.add_entity(change_state)
-        # A MultiThreadedExecutor raises what a callback raised only when it wakes up again.
+        # A MultiThreadedExecutor raises the exception of a callback only when it wakes up again.
         self.create_timer(1.0, lambda: None, clock=STEADY)
         self._starter: Timer | None = None
         if self._settings.autostart:
@@ -77,25 +77,22 @@ class CaptionerNode(GuardedNode, LifecycleNode):
 
     @staticmethod
     def make_executor() -> Executor:
-        """Return an executor in which each question may block a thread.
-
-        The other threads are for the transitions, `~/ask`, the action's requests and all else.
-        """
+        """Return an executor with a thread for each question, and for transitions, services and actions."""
         return MultiThreadedExecutor(MAX_QUESTIONS + 4)
 
     @property
     def fixed(self) -> str:
-        """As in GuardedNode; the inputs are there from the beginning of `on_configure` on."""
+        """See GuardedNode. `_inputs` is set from the beginning of `on_configure` until the cleanup."""
         if self._inputs is None:
             return ""
-        return "it is read on configure: deactivate and clean up the captioner (ros2 lifecycle set) before"
+        return "it is read on configure: deactivate and clean up the captioner first (ros2 lifecycle set)"
 
     def _start(self) -> None:
         assert self._starter is not None
         self._starter.cancel()
         for trigger in (self.trigger_configure, self.trigger_activate):
             if trigger() != SUCCESS:
-                raise self._failure or NodeError("the captioner was refused a lifecycle transition by ROS")
+                raise self._failure or NodeError("ROS refused a lifecycle transition of the captioner")
         self._starter = None
 
     @guarded_transition
@@ -112,9 +109,9 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._outputs.open(grid, settings.stages)
         self._health.loaded(decoder, None if is_remote(settings.target) else decoder.pair.placement)
         took_s = time.monotonic() - started
-        # Warm, the models have read a window and more: no step of a caption takes as long.
+        # Warming up includes a window, so no step of a caption takes as long as loading.
         self._updater.threads.patience_s = PATIENCE_S + round(3 * took_s)
-        self.get_logger().info(f"models loaded and warm after {took_s:.1f} s")
+        self.get_logger().info(f"models loaded and warmed up in {took_s:.1f} s")
         if text := warning(decoder.pair):
             self.get_logger().warning(text)
         return super().on_configure(state)
@@ -131,13 +128,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._inputs.attach(self._captioner)
         if self._bond is not None:
             self._bond.start()
-        self.get_logger().info(f"active: windows that close now are captioned ({self._settings.when})")
+        self.get_logger().info(f"active: windows are captioned from now on ({self._settings.when})")
         return super().on_activate(state)
 
     @guarded_transition
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._end()
-        self.get_logger().info("inactive: windows that close now are reported, but not captioned")
+        self.get_logger().info("inactive: windows are reported, but not captioned")
         return super().on_deactivate(state)
 
     @guarded_transition
@@ -147,10 +144,10 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         return SUCCESS
 
     on_shutdown = on_error = on_cleanup  # type: ignore[assignment]
-    """A transition that failed unconfigures the node; if that fails as well, ROS finalizes it."""
+    """A failed transition unconfigures the node. If this fails as well, ROS finalizes the node."""
 
     def stop(self) -> None:
-        """Cancel what is in work, close the decoder and print the figures of the run."""
+        """Stop captioning, close the decoder and print the figures of the run."""
         self._unload()
         self._outputs.print_figures()
 
@@ -162,13 +159,13 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         self._inputs.attach(None)
         if self._bond is not None:
             self._bond.stop()
-        # A decoder serves one captioner at a time. The watch ends a node whose pass is stuck.
-        self._outputs.miss(self._captioner.stop(timeout_s=threading.TIMEOUT_MAX))
+        # A decoder serves one captioner at a time. The watchdog ends a node whose pass is stuck.
+        self._outputs.report_missed(self._captioner.stop(timeout_s=threading.TIMEOUT_MAX))
         with self._adopting:
             self._captioner = None
 
     def _unload(self) -> None:
-        """Stop captioning, and drop the inputs, the publishers and the models."""
+        """Stop captioning, and destroy inputs, publishers and models."""
         self._end()
         if self._inputs is not None:
             self._inputs.close()
@@ -178,31 +175,31 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         try:
             if self._decoder is not None:
                 self._decoder.close()
-        except Exception as error:  # the node has to go on, or to end
-            self.get_logger().error(f"the caption memory could not be saved: {error!r}")
-        # Its threads were watched until now.
+        except Exception as error:  # the node continues or ends without a saved memory
+            self.get_logger().error(f"failed to save the caption memory: {error!r}")
+        # Only now, so that the watchdog watches the decoder's threads until they end.
         with self._adopting:
             self._decoder = self._options = None
 
     def fail(self, task: str, error: Exception) -> None:
-        """Keep the reason for the end of the process, or log it if the node goes on."""
+        """Store the error of a transition as the reason for the end of the process, or log it."""
         if isinstance(error, InputError):
             self._failure = NodeError(str(error), exit_code(error))
         else:
             self.get_logger().error(described(error))
             reason = f"{type(error).__name__}: {one_line(error)}"
-            self._failure = NodeError(f"the captioner could not {task}: {reason}")
+            self._failure = NodeError(f"the captioner failed to {task}: {reason}")
         if self._starter is None:
             self.get_logger().error(plain_text(str(self._failure)))
 
     def _validate(self, settings: CaptionerSettings) -> None:
-        """Raise InputError for settings that no models can follow, or that the loaded ones cannot."""
+        """Raise InputError for settings that are invalid in general, or for the loaded models."""
         check_settings(settings)
         if (decoder := self._decoder) is not None:
             requested_options(settings, decoder)
 
     def _adopt(self) -> None:
-        """Follow the parameters as they are now."""
+        """Apply the current parameters."""
         with self._adopting:
             settings = self.settings(CaptionerSettings)
             if self._decoder is None:
@@ -217,7 +214,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
                 self._inputs.reads_ahead = not is_plain
             if self._captioner is not None:
                 self._captioner.options, self._captioner.deadline_s = options, settings.deadline_s
-                # The next window is captioned, whatever was set.
+                # New settings of the gate also let it caption the next window.
                 self._captioner.gate.settings = settings
 
     def _pulses(self) -> list[Pulse]:
@@ -225,7 +222,7 @@ class CaptionerNode(GuardedNode, LifecycleNode):
         return [*([captioner.pulse] if captioner else ()), *(decoder.pulses if decoder else ())]
 
     def _fill(self, fill: Callable[[Inputs, health.Status], None], status: health.Status) -> None:
-        """Fill a row of the inputs, while there are any."""
+        """Fill a row of the inputs, if the node is configured."""
         if (inputs := self._inputs) is not None:
             fill(inputs, status)
 

@@ -1,4 +1,4 @@
-"""The health of a node on `/diagnostics`, once a second; a node with a dead or stuck thread ends."""
+"""Publish the health of a node on `/diagnostics` once a second. A dead or stuck thread ends the node."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from crossspec_ros.telemetry.process_memory import give_back, resident_mb
 from crossspec_ros.telemetry.pulse import Pulse, ThreadWatch
 
 STEADY = Clock(clock_type=ClockType.STEADY_TIME)
-"""For timers that must go on while simulated time stands still."""
+"""Clock of timers that must run while simulated time stands still."""
 HARDWARE_ID = "crossspec"
 """Hardware id of all rows of these nodes."""
 _OF_INPUTS = (*INPUT_PARTS, "captions", "inputs")
-"""Rows whose faults two publishers on an input may explain."""
+"""Rows whose faults may be caused by two publishers on an input."""
 PERIOD_S = 1.0
 GIVE_BACK_EVERY = 60
-"""Periods between two returns of free memory to the system: one odd message can leave hundreds of MB."""
+"""Periods between two releases of free heap memory. A single large message can leave hundreds of MB."""
 ENDING_S = 5.0
-"""A node with a dead or stuck thread gets so long to end by itself."""
+"""Seconds until a node with a dead or stuck thread is killed."""
 
 Task = Callable[[Status], object]
 
@@ -42,9 +42,9 @@ Task = Callable[[Status], object]
 class Updater:
     """Publishes the rows that tasks fill, with the API of diagnostic_updater.
 
-    It works in a thread of its own, because the node's may be stuck or load models. The rows `graph`,
-    `threads`, `callbacks` and `memory` are always there. `pulses` returns those of the node's own threads at
-    the time; a dead or stuck one, and a stuck callback, end the node.
+    It has its own thread, because the node's threads may be stuck or load models. Each node has the rows
+    `graph`, `threads`, `callbacks` and `memory`. `pulses` returns the current pulses of the node's threads. A
+    dead or stuck thread, and a stuck callback, end the node.
     """
 
     def __init__(self, node: GuardedNode, pulses: Callable[[], Iterable[Pulse]] = tuple) -> None:
@@ -53,8 +53,8 @@ class Updater:
         self._duplicates = Duplicates(node)
         self._rows: list[tuple[Status, Task, float]] = []
         self._faults: dict[str, tuple[str, float]] = {}
-        """By row, the fault and since when it lasts, in monotonic seconds; infinite once it is logged."""
-        # First, because two publishers on an input explain faults of other rows.
+        """By row, the fault and the monotonic time since when it lasts; infinite once it is logged."""
+        # The first row, because two publishers on an input explain faults of other rows.
         self.add("graph", self._duplicates, log_after_s=0.0)
         self.add("threads", self._fill_threads)
         self.add("callbacks", self._fill_callbacks)
@@ -66,7 +66,7 @@ class Updater:
         node.at_end.append(self._stop)
 
     def add(self, name: str, task: Task, log_after_s: float = HOLD_S) -> None:
-        """Add a row that `task` fills once a second; a fault that lasts for `log_after_s` is logged."""
+        """Add a row that `task` fills once a second. A fault is logged when it has lasted `log_after_s`."""
         self._rows.append((Status(name), task, log_after_s))
 
     def _stop(self) -> None:
@@ -88,14 +88,14 @@ class Updater:
 
     def _attempt(self, work: Callable[[], object]) -> None:
         error = tried(work)
-        # ROS fails in any call once it has shut down.
+        # All calls of ROS fail after it has shut down.
         if isinstance(error, Exception) and self._node.context.ok():
-            self._node.boundary.note("the node's own health", error)
+            self._node.boundary.record_failure("the node's diagnostics", error)
 
     def _update(self) -> None:
         message = DiagnosticArray()
         message.header.stamp = self._node.get_clock().now().to_msg()
-        # With its namespace, or a second instance's rows would replace the first one's.
+        # With its namespace, so that rows of two instances do not replace each other.
         node = self._node.get_fully_qualified_name().lstrip("/")
         for status, task, log_after_s in tuple(self._rows):
             status.is_muted = self._duplicates.has_two_senders and status.name in _OF_INPUTS
@@ -114,7 +114,7 @@ class Updater:
         self._publisher.publish(message)
 
     def _log(self, status: Status, after_s: float) -> None:
-        """Log a fault that lasts, once."""
+        """Log a lasting fault once."""
         fault, now_s = "" if status.level == OK else status.message, time.monotonic()
         before, since_s = self._faults.get(status.name, ("", now_s))
         if fault != before:
@@ -125,9 +125,9 @@ class Updater:
         self._faults[status.name] = fault, since_s
 
     def _end(self) -> None:
-        """End the process with code 1: by an error in the executor, or by force."""
-        fault = f"{self.threads.fault}: restart the node, and report it if it recurs"
-        # From now on and without the interpreter, whose lock a log keeps where nobody reads it.
+        """End the process with code 1, by an error in the executor or else by force."""
+        fault = f"{self.threads.fault}: restart the node, and report the problem if it recurs"
+        # This timer needs no interpreter lock, which a write into a full pipe may hold for ever.
         faulthandler.dump_traceback_later(ENDING_S, exit=True, file=os.open(os.devnull, os.O_WRONLY))
         is_raised = threading.Event()
 
@@ -135,7 +135,7 @@ class Updater:
             is_raised.set()
             raise NodeError(fault)
 
-        # Twice, because a MultiThreadedExecutor raises when it wakes again.
+        # Twice, because a MultiThreadedExecutor raises an exception when it wakes up again.
         for executor in [self._node.executor] * 2:
             if executor is not None:
                 executor.create_task(end)
@@ -157,7 +157,7 @@ class Updater:
 
 def _fill_memory(status: Status) -> None:
     status.add("resident_mb", f"{resident_mb():.0f}")
-    # A node that has not imported torch uses no GPU; while it imports torch, attributes are missing.
+    # A node without torch uses no GPU. During the import of torch, attributes are missing.
     with suppress(KeyError, AttributeError):
         if (cuda := sys.modules["torch"].cuda).is_initialized():
             status.add("gpu_mb", f"{cuda.memory_reserved() / 1e6:.0f}")

@@ -1,4 +1,4 @@
-"""Find nodes that are there twice: two publishers on an input topic, and two nodes of one name."""
+"""Find duplicate nodes: two publishers on an input topic, and two nodes with the same name."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rclpy.node import Node
 from crossspec_ros.captioning.health import Status
 
 _DATA = ("sensor_msgs", "event_camera_msgs", "dvs_msgs", "dv_ros2_msgs", "crossspec_msgs")
-"""Packages whose messages one node alone should publish on a topic."""
+"""Packages of messages that only one node should publish on a topic."""
 _GONE = " (a killed node leaves the graph after 20 s)"
 
 
 class Duplicates:
-    """Task of a node's diagnostics that looks at the graph."""
+    """Diagnostics task that checks the ROS graph."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.has_two_senders = False
-        """Whether an input topic had several publishers at the last look."""
+        """Whether an input topic had several publishers at the last check."""
 
     def __call__(self, status: Status) -> None:
-        """Warn of each input topic with several publishers, and of another node of this node's name."""
+        """Warn of each input topic with several publishers, and of another node with this node's name."""
         inputs = {
             one.topic_name
             for one in self._node.subscriptions
@@ -47,7 +47,7 @@ class Duplicates:
         nodes = [_full_name(*one) for one in self._node.get_node_names_and_namespaces()]
         if nodes.count(own) > 1:
             status.warn(
-                "name", f"another node is named {own}: stop one, or give it another name or namespace{_GONE}"
+                "name", f"another node has the name {own}: stop one, or change its name or namespace{_GONE}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Executables of the nodes. Ctrl-C ends them without a traceback while they import, which takes seconds."""
+"""Executables of the nodes. Ctrl-C ends them without a traceback, even during their imports of seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MODULES = {
     "dsec_player": "crossspec_ros.ros.player_node",
     "dv_camera": "crossspec_ros.ros.camera_node",
 }
-"""Modules of the nodes."""
+"""Module of each node."""
 
 
 def _run(node: str) -> None:

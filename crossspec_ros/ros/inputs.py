@@ -1,4 +1,4 @@
-"""Inputs of the captioner: the synchronizer's topics, joined to windows."""
+"""Inputs of the captioner: it assembles windows from the synchronizer's topics."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 if TYPE_CHECKING:
     from rclpy.subscription import MessageInfo
 
-NO_WINDOWS = "no window has come yet: check that the synchronizer runs and receives events and images"
-_SMALL = "frames are smaller than the target looks at: give the synchronizer the same target, as under /**"
+NO_WINDOWS = "no window has arrived yet: check that the synchronizer runs and receives events and images"
+_SMALL = "frames are smaller than the target's input: give the synchronizer the same target, as under /**"
 MAX_CLOSED = 64
-"""Closed windows whose images have not all come yet."""
+"""Maximum number of closed windows that wait for images."""
 
 
 class Inputs:
-    """Gives windows and their images to the `captioner`, if there is one, and else reports the windows.
+    """Passes windows and their images to the `captioner`. Without a captioner, it reports the windows.
 
-    Images of open windows are given only if it `reads_ahead`. The callbacks run in this group.
+    Images of open windows are passed on only if `reads_ahead`. All callbacks run in `group`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Inputs:
         self.captioner: Captioner | None = None
         self.reads_ahead = True
         self.frame_size = 0
-        """Shortest edge that the target looks at, in pixels."""
+        """Shortest edge of the target's input in pixels."""
         self._is_small = False
         self._windows = self._unusable = 0
         self._active_s = 0.0
@@ -73,13 +73,13 @@ class Inputs:
         return {"unusable_messages": self._unusable, **self._assembler.counts}
 
     def attach(self, captioner: Captioner | None) -> None:
-        """Give what comes from now on to this captioner, or to none."""
+        """Pass windows to this captioner from now on, or only report them if it is None."""
         self.captioner, self._active_s = captioner, time.monotonic()
 
     def fill_captions(self, status: Status) -> None:
         """Fill the row of the captions."""
         counts, captioner = self._publishers.summary.counts, self.captioner
-        # An inactive captioner takes windows too, and must not warn that none come.
+        # An inactive captioner receives windows too, so it does not warn of missing ones.
         status.rates({"windows": self._windows, "answers": self._publishers.answers})
         status.faults({**self._health.skips, "failed_windows": counts["failed"]})
         status.faults({"late_captions": counts["late"], **self.counts})
@@ -96,14 +96,14 @@ class Inputs:
             status.warn("small", _SMALL)
 
     def close(self) -> None:
-        """Unsubscribe, and report the closed windows whose images have not come."""
+        """Unsubscribe, and report the closed windows that still wait for images."""
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
-        self._publishers.miss(self._assembler.clear())
+        self._publishers.report_missed(self._assembler.clear())
 
     def _take(self, complete: Callable[[Any, int], list[Window]], message: Any, info: MessageInfo) -> None:
         try:
-            # Only the publisher's time tells the order of messages on several topics.
+            # Only the publisher's time stamps give the order of messages on several topics.
             windows = complete(message, info["source_timestamp"])
         except InputError as error:
             self._unusable += 1
@@ -115,27 +115,27 @@ class Inputs:
             if self.captioner is not None:
                 self.captioner.close(window, closed_ns)
             else:
-                self._publishers.miss([window])
+                self._publishers.report_missed([window])
 
     def _add_image(self, kind: str, message: Image, published_ns: int) -> list[Window]:
-        """Return the windows that an image completes; an image of an open window is read ahead."""
-        stamp_ns, image, taken = to_ns(message.header.stamp), rgb8_array(message), self._assembler.taken
+        """Return the windows that an image completes. An image of an open window may be prefilled."""
+        stamp_ns, image, before = to_ns(message.header.stamp), rgb8_array(message), self._assembler.taken
         if kind == FRAMES:
             self._publishers.frame_id = message.header.frame_id
             self._is_small = min(image.shape[:2]) < self.frame_size
             index, add = self._assembler.grid.index(stamp_ns), self._assembler.add_frame
         else:
-            # An event image is of the time before its stamp.
+            # An event image shows the time before its stamp.
             index, add = self._assembler.grid.index(stamp_ns - 1), self._assembler.add_event_image
         windows = add(stamp_ns, image, published_ns)
-        if self.captioner is not None and self.reads_ahead and self._assembler.taken > taken:
+        if self.captioner is not None and self.reads_ahead and self._assembler.taken > before:
             self.captioner.add_image(index, kind, image, stamp_ns)
         return windows
 
     def _close_window(self, message: WindowClosed, published_ns: int) -> list[Window]:
-        """Return the windows that a closing completes."""
+        """Return the windows that are complete once this one is closed."""
         closed = closed_window(message)
         self._closed_ns[closed.end_ns] = time.perf_counter_ns()
-        if len(self._closed_ns) > MAX_CLOSED:  # the oldest is of another grid
+        if len(self._closed_ns) > MAX_CLOSED:  # the oldest belongs to another grid
             del self._closed_ns[next(iter(self._closed_ns))]
         return self._assembler.close(*closed, published_ns=published_ns)

@@ -1,4 +1,4 @@
-"""What both launch files share. It needs the standard library, launch and launch_ros only."""
+"""Code that both launch files share. It needs the standard library, launch and launch_ros only."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ from crossspec_ros.parameter import Settings
 from crossspec_ros.paths import share_dir
 
 Arguments = Mapping[str, tuple[str | None, str]]
-"""Default and description of each launch argument. A default of None: the argument must be given."""
+"""Default and description of each launch argument. An argument with the default None is required."""
 OF_LAUNCH = {"emulate_tty", "launch-prefix", "launch-prefix-filter", "sigkill_timeout", "sigterm_timeout"}
-"""Arguments that launch itself reads."""
+"""Arguments of launch itself."""
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 BAD_INPUT = 2
-"""Exit code of a node that would fail again in the same way."""
+"""Exit code of a node with bad input, which would fail again after a restart."""
 
 
 def arguments(params_file: str, use_respawn: str, *kinds: type[Settings]) -> Arguments:
-    """Return the arguments about how nodes run, and one for each setting that has a group."""
+    """Return the launch arguments of all nodes, and one argument per setting with a group."""
     return {
         "params_file": (str(share_dir() / "config" / params_file), "YAML file of the nodes' parameters."),
         "namespace": ("", "Namespace of the nodes and of their relative topic names."),
-        "use_sim_time": ("false", "true: the nodes take their time from /clock."),
+        "use_sim_time": ("false", "Use the time of /clock: true or false."),
         "log_level": ("info", "Log level of the nodes: debug, info, warn, error or fatal."),
-        "use_respawn": (use_respawn, "true: start a node again 2 s after it died, unless its input was bad."),
-        "enclave": ("", "Under SROS2, the enclave above those of the nodes, such as /crossspec."),
+        "use_respawn": (
+            use_respawn,
+            "Restart a node 2 s after it died, unless its input was bad: true or false.",
+        ),
+        "enclave": ("", "SROS2 enclave that contains the nodes' enclaves, such as /crossspec."),
     } | {
         param.argument: ("", f"{param.meaning} Default: as in params_file, else {param.default_text!r}.")
         for kind in kinds
@@ -50,7 +53,7 @@ def arguments(params_file: str, use_respawn: str, *kinds: type[Settings]) -> Arg
 
 
 class Guest:
-    """Nodes whose end ends no other node of the launch in which they are included.
+    """Nodes of an included launch file. Their end does not end other nodes of the including launch file.
 
     Launch ends when no process is left, with code 1 if one of these nodes failed.
     """
@@ -58,7 +61,7 @@ class Guest:
     def __init__(self, context: LaunchContext) -> None:
         self.nodes: list[Node] = []
         self.player: Node | None = None
-        """The node whose end is the end of all. If another node ends for good, all end as well."""
+        """The node whose end ends all nodes. With a player, the final end of another node also ends all."""
         self._values = dict(context.launch_configurations)
         self._failures: list[str] = []
         self._is_over = False
@@ -68,19 +71,21 @@ class Guest:
         return str(self._values[argument])
 
     def is_true(self, argument: str) -> bool:
-        """Return the value of a launch argument that is true or false, as launch reads it."""
+        """Return the value of a boolean launch argument, parsed as launch does."""
         if (text := self[argument].lower()) not in _BOOLEANS:
             raise InputError(f"{argument} is '{self[argument]}': set it to true or false")
         return _BOOLEANS[text]
 
     def node(self, settings: type[Settings], remappings: Any = (), **texts: str) -> Node:
-        """Return the node of these settings with params_file, and over it what launch arguments set."""
+        """Return the node of these settings. Launch arguments override params_file."""
         if not Path(self["params_file"]).is_file():
-            raise InputError(f"there is no file '{self['params_file']}': set params_file to a YAML file")
+            raise InputError(
+                f"the file '{self['params_file']}' does not exist: set params_file to a YAML file"
+            )
         values: dict[str, Any] = {name: ParameterValue(text, value_type=str) for name, text in texts.items()}
         for param in settings.params():
             if param.group and (text := self[param.argument]):
-                # Numbers and lists are read as YAML. A single text is a list as well.
+                # Numbers and lists are YAML. A single text stands for a list of one.
                 is_one = isinstance(param.default, tuple) and text[0] != "["
                 is_text = isinstance(param.default, str)
                 yaml = [text] if is_one else TextSubstitution(text=text)
@@ -96,7 +101,7 @@ class Guest:
         )
 
     def options(self, name: str) -> dict[str, Any]:
-        """Return the options that all nodes have, for a node of this name."""
+        """Return the options of a node of this name."""
         enclave = ["--enclave", f"{self['enclave'].rstrip('/')}/{name}"] if self["enclave"] else []
         return {
             "name": name,
@@ -107,36 +112,36 @@ class Guest:
             "respawn": self.is_true("use_respawn"),
             "respawn_delay": 2.0,
             "on_exit": self._on_exit,
-            # A captioner ends after the pass in work, and may be writing the file of its memory.
+            # A captioner finishes the pass in work, and may have to write its caption memory.
             "sigterm_timeout": "10",
             "sigkill_timeout": "10",
         }
 
     def fail(self, problem: str) -> None:
-        """Log a problem, and remember it for the exit code."""
+        """Log a problem, and record it for the exit code."""
         get_logger("crossspec_ros").error(problem)
         self._failures.append(problem)
 
     def _on_exit(self, event: ProcessExited, context: LaunchContext) -> EmitEvent | None:
-        """End what must not be started again. The code of a signal is negative."""
+        """End nodes that launch must not restart. The code of a signal is negative."""
         code, has_played = event.returncode, event.action is self.player and event.returncode >= 0
         respawns = self.is_true("use_respawn") and code != BAD_INPUT and not has_played
         if context.is_shutdown or self._is_over or respawns:
             return None
         if code:
-            self.fail(f"{event.process_name} ended with code {code}, and is not started again")
+            self.fail(f"{event.process_name} ended with code {code}, and is not restarted")
         self._is_over = self.player is not None
         ended = self.nodes if self._is_over else [event.action]
         return EmitEvent(event=ShutdownProcess(process_matcher=lambda action: action in ended))
 
     def finish(self, event: Shutdown, context: LaunchContext) -> None:
-        """Raise RuntimeError, which makes the code of launch 1, if nothing else runs and a node failed."""
+        """Raise RuntimeError if no process is left and a node failed, so that launch ends with code 1."""
         if self._failures and event.reason == "idle":
             raise RuntimeError(self._failures[0])
 
 
 def launch_description(arguments: Arguments, nodes: Callable[[Guest], list[Node]]) -> LaunchDescription:
-    """Declare the arguments in a scope of their own: the including file may have arguments of these names."""
+    """Declare the arguments in their own scope, because the including file may have equal names."""
 
     def begin(context: LaunchContext) -> list[Any]:
         warn_unknown(context, arguments)
@@ -155,7 +160,7 @@ def launch_description(arguments: Arguments, nodes: Callable[[Guest], list[Node]
 
 
 def warn_unknown(context: LaunchContext, arguments: Arguments) -> None:
-    """Warn of unknown launch arguments: of all from the command line, of similar names from other files."""
+    """Warn of unknown arguments on the command line, and of misspelt ones from an including file."""
     unknown = context.launch_configurations.keys() - arguments.keys() - OF_LAUNCH
     typed = {word.partition(":=")[0] for word in context.argv}
     for name in sorted(unknown):

@@ -26,16 +26,16 @@ def reliable(depth: int) -> QoSProfile:
 
 
 def best_effort(depth: int) -> QoSProfile:
-    """Return the profile of sensor topics: a slow subscriber never slows a driver down."""
+    """Return the profile of sensor topics, with which a slow subscriber never slows a driver down."""
     return QoSProfile(depth=depth, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
 RELIABLE = reliable(64)
-"""Profile of the topics of our own nodes."""
+"""Profile of the topics of crossspec_ros."""
 
 
 def to_time(stamp_ns: int) -> Time:
-    """Return nanoseconds as a stamp, or the earliest one that ROS has if they are before it."""
+    """Return nanoseconds as a stamp, at least the earliest one that ROS can represent."""
     sec, nanosec = divmod(max(stamp_ns, -(2**31) * 10**9), 10**9)
     return Time(sec=sec, nanosec=nanosec)
 
@@ -45,18 +45,18 @@ def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
     height, width = image.shape[:2]
     message = Image(height=height, width=width, encoding="rgb8", step=3 * width)
     message.header = Header(stamp=to_time(stamp_ns), frame_id=frame_id)
-    # rclpy takes over an array.array as it is. Of an ndarray it checks every byte, 57 ms per MB.
+    # rclpy uses an array.array without a check. It checks every byte of an ndarray, 57 ms per MB.
     message.data = array.array("B")
     message.data.frombytes(np.ascontiguousarray(image))
     return message
 
 
 def rgb8_array(message: Image) -> np.ndarray:
-    """Return an rgb8 message as an (H, W, 3) uint8 view of its data; raise InputError for any other."""
+    """Return an rgb8 message as an (H, W, 3) uint8 view. Raises InputError for another encoding."""
     if message.encoding != "rgb8":
         raise InputError(
-            f"an image has the encoding '{message.encoding}' and not rgb8: subscribe the captioner to the "
-            f"synchronizer's topics"
+            f"an image has the encoding '{message.encoding}' in place of rgb8: subscribe the captioner to "
+            f"the synchronizer's topics"
         )
     return pixels_of(message, channels=3)
 
@@ -75,12 +75,12 @@ def closed_window(message: ClosedMessage) -> WindowClosed:
 
 
 def message_class(event_type: str) -> type:
-    """Return the message class of a synchronizer's `event_type`; raise InputError if it is not installed."""
+    """Return the message class of an `event_type`. Raises InputError if its package is not installed."""
     package, name = event_type.split("/")
     try:
         return resolve_name(f"{package}.msg:{name}")
     except ImportError:
-        # The driver brings dv_ros2_msgs; the other packages are in interfaces/.
+        # The driver contains dv_ros2_msgs. The other packages are in interfaces/.
         setup = "" if package == "dv_ros2_msgs" else "run make setup, or "
         raise InputError(
             f"the message type {event_type} is not installed: {setup}build the package {package} in your "
@@ -89,9 +89,9 @@ def message_class(event_type: str) -> type:
 
 
 class MessageQueue(queue.Queue[tuple[str, Any] | None]):
-    """Queue of streams and their messages, bounded by their number and by their payload; None ends it.
+    """Queue of (stream, message), bounded by number and payload bytes. None ends it.
 
-    `put_nowait` raises queue.Full for a message beyond either bound. A message that waits alone may be larger
+    `put_nowait` raises queue.Full for a message beyond either bound. A single waiting message may be larger
     than `max_bytes`.
     """
 
@@ -100,7 +100,7 @@ class MessageQueue(queue.Queue[tuple[str, Any] | None]):
         self._max_bytes = max_bytes
         self.bytes = 0
 
-    # queue.Queue holds its lock when it calls these two methods.
+    # queue.Queue holds its lock while it calls these two methods.
     def _put(self, item: tuple[str, Any] | None) -> None:
         size = _payload_bytes(item)
         if size and self.bytes and self.bytes + size > self._max_bytes:

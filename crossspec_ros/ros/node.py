@@ -1,4 +1,4 @@
-"""Base of all nodes: callbacks that cannot end a node, declared parameters, and one log."""
+"""Base class of all nodes: guarded callbacks, declared parameters, and logging to ROS."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Kind = TypeVar("Kind", bound=Settings)
 
 
 class Boundary:
-    """Guards the callbacks of a node: what they raise is logged, counted and kept for the diagnostics.
+    """Guards the callbacks of a node. It logs and counts their exceptions, so that the node goes on.
 
-    Only `FATAL_EXCEPTIONS` pass, and everything once ROS shuts down. Callbacks are functions, not coroutines.
+    `FATAL_EXCEPTIONS` pass, and so do all exceptions once ROS shuts down. Callbacks must not be coroutines.
     """
 
     def __init__(self, node: Node) -> None:
@@ -42,17 +42,17 @@ class Boundary:
         self.failed_callbacks = 0
         self.last_failure = ""
         self.running: list[str] = []
-        """Callbacks that have not returned yet."""
+        """Callbacks in work."""
         self.pulse = Pulse("callbacks")
-        """Pulse of the watched callbacks: those of messages."""
+        """Pulse of the watched callbacks, which are those of messages."""
         self._logged_s: dict[str, float] = {}
 
     def guarded(
         self, callback: Callable[..., Any], what: str, is_watched: bool = False
     ) -> Callable[..., Any]:
-        """Return the callback inside the boundary; of the watched ones, one may run at a time.
+        """Return the guarded callback. Only one watched callback may run at a time.
 
-        A failed callback returns its last argument: for a service the response, as far as it was filled.
+        A failed callback returns its last argument, which for a service is the response.
         """
 
         @wraps(callback)
@@ -64,37 +64,37 @@ class Boundary:
                     return callback(*args)
             except FATAL_EXCEPTIONS:
                 raise
-            except BaseException as error:  # libraries in Rust raise no Exception
-                # ROS fails in everything that is under way once it shuts down.
+            except BaseException as error:  # panics of Rust libraries are no Exception
+                # All calls of ROS fail while it shuts down.
                 if not self._node.context.ok():
                     raise
-                self.note(what, error)
+                self.record_failure(what, error)
                 return args[-1] if args else None
             finally:
                 self.running.remove(what)
 
         return guarded
 
-    def note(self, what: str, error: BaseException) -> None:
-        """Count an exception, and log it, but at most every five seconds for each callback."""
+    def record_failure(self, what: str, error: BaseException) -> None:
+        """Count an exception, and log it at most every five seconds per callback."""
         text = described(error)
         self.failed_callbacks += 1
         self.last_failure = f"{what}: {text.rpartition(chr(10))[2].strip()}"
         now_s = time.monotonic()
-        # rclpy's own throttle goes by the line of code, and would let one callback hide another.
+        # rclpy throttles by the line of code, so one callback would hide another.
         if now_s - self._logged_s.get(what, -LOG_S) >= LOG_S:
             self._logged_s[what] = now_s
-            self._node.get_logger().error(f"{what} could not be handled: {text}")
+            self._node.get_logger().error(f"failed to handle {what}: {text}")
 
 
 class GuardedNode(Node):
-    """A node whose subscriptions, timers and services are inside a `Boundary`, also those that ROS makes."""
+    """A node with guarded subscriptions, timers and services, including those that rclpy creates."""
 
     def __init__(self, name: str, **options: Any) -> None:
         self.boundary = Boundary(self)
         self.at_end: list[Callable[[], None]] = []
-        """Called before the node is destroyed."""
-        # A parameter that does not exist is refused in `declare`, by its name.
+        """Functions to call before the node is destroyed."""
+        # `declare` refuses unknown parameters with their names.
         options["allow_undeclared_parameters"] = True
         super().__init__(name, automatically_declare_parameters_from_overrides=True, **options)
         if not any(isinstance(handler, _RosHandler) for handler in _LOG.handlers):
@@ -102,7 +102,7 @@ class GuardedNode(Node):
             _LOG.addHandler(handler)
             _LOG.setLevel(logging.INFO)
             self.at_end.append(partial(_LOG.removeHandler, handler))
-        # rclpy makes those of the lifecycle and of type descriptions past this class.
+        # rclpy creates the services of the lifecycle and of type descriptions without `create_service`.
         for service in self.services:
             if not hasattr(service.callback, "__wrapped__"):
                 what = f"a request to {service.srv_name}"
@@ -110,8 +110,8 @@ class GuardedNode(Node):
 
     @property
     def fixed(self) -> str:
-        """Return the reason why a setting that is not live cannot change now, or an empty text."""
-        return "it is read when the node starts: restart the node with another value"
+        """The reason why settings that are not live cannot change now, or an empty text."""
+        return "it is read when the node starts: restart the node with the new value"
 
     def declare(
         self,
@@ -121,9 +121,9 @@ class GuardedNode(Node):
     ) -> Kind:
         """Declare the parameters of these settings, and return their values.
 
-        A change that `check` refuses with an InputError is not made; after any other one `apply` is called.
-        Overrides of unknown names are dropped with a warning, because launch files and wildcards give every
-        node the parameters of a whole robot. Raises InputError for an invalid override.
+        `check` refuses a change by an InputError. `apply` is called after each change. Overrides of unknown
+        names are dropped with a warning, because launch files and wildcards give every node the parameters of
+        all nodes. Raises InputError for an invalid override.
         """
         # Any, because rclpy of Jazzy declares values and returns parameters.
         overrides: Mapping[str, Any] = self.get_parameters_by_prefix("")
@@ -134,8 +134,8 @@ class GuardedNode(Node):
             if name not in params:
                 del values[name]
                 self.get_logger().warning(
-                    f"the parameter {plain_text(name)} is none of {kind.node}'s and is not used: ros2 param "
-                    f"list has those that are"
+                    f"{kind.node} has no parameter {plain_text(name)}, and ignores it: ros2 param list shows "
+                    f"its parameters"
                 )
         settings = kind.of(values)
         for name, param in params.items():
@@ -158,9 +158,13 @@ class GuardedNode(Node):
         floats = {name for name, param in params.items() if isinstance(param.default, float)}
 
         def as_declared(parameters: Sequence[Parameter]) -> list[Parameter]:
-            """Take integers for floats, as YAML files do."""
-            whole = [one.name for one in parameters if one.name in floats and type(one.value) is int]
-            return [Parameter(p.name, value=float(p.value)) if p.name in whole else p for p in parameters]
+            """Convert integers to floats for float settings, as YAML files allow."""
+            return [
+                Parameter(one.name, value=float(one.value))
+                if one.name in floats and type(one.value) is int
+                else one
+                for one in parameters
+            ]
 
         self.add_pre_set_parameters_callback(as_declared)
         self.add_on_set_parameters_callback(validate)
@@ -168,52 +172,52 @@ class GuardedNode(Node):
         return settings
 
     def settings(self, kind: type[Kind]) -> Kind:
-        """Return the values of declared parameters as they are now."""
+        """Return the current values of declared parameters."""
         return kind.of({param.name: self.get_parameter(param.name).value for param in kind.params()})
 
     def _with_overrides(self, make: Callable[..., Any], entity: str, topic: str, qos: Any) -> Any:
-        """Make an endpoint with the policies of the parameters `qos_overrides.TOPIC.ENTITY.POLICY`.
+        """Create an endpoint with the policies of the parameters `qos_overrides.TOPIC.ENTITY.POLICY`.
 
-        Only policies that are overridden become parameters, or each topic would have three of them. rclpy
-        writes into the profile that it gets, which other topics share.
+        Only overridden policies become parameters; otherwise each topic would have three. `qos` is copied,
+        because topics share it and rclpy changes it.
         """
         prefix = f"qos_overrides.{self.resolve_topic_name(topic)}.{entity}"
         overrides: Any = self.get_parameters_by_prefix(prefix)
         try:
             kinds = [QoSPolicyKind[name.upper()] for name in overrides]
             return make(qos_profile=copy(qos), qos_overriding_options=QoSOverridingOptions(kinds))
-        except Exception as error:  # of several types, assertions among them
+        except Exception as error:  # of various types, including assertions
             if not overrides:
                 raise
             raise InputError(
-                f"the parameters {prefix}.* do not fit ({one_line(error)}): give policies as ROS names them"
+                f"the parameters {prefix}.* are invalid ({one_line(error)}): use the names and values of ROS"
             ) from None
 
     def create_publisher(self, msg_type: Any, topic: str, qos_profile: Any, **options: Any) -> Any:
-        """As rclpy has it."""
+        """See rclpy."""
         make = partial(super().create_publisher, msg_type, topic, **options)
         return self._with_overrides(make, "publisher", topic, qos_profile)
 
     def create_subscription(
         self, msg_type: Any, topic: str, callback: Callable[..., Any], qos_profile: Any, **options: Any
     ) -> Any:
-        """As rclpy has it."""
+        """See rclpy."""
         take = self.boundary.guarded(callback, f"a message on {topic}", is_watched=True)
         make = partial(super().create_subscription, msg_type, topic, take, **options)
         return self._with_overrides(make, "subscription", topic, qos_profile)
 
     def create_timer(self, timer_period_sec: float, callback: Any, *args: Any, **options: Any) -> Any:
-        """As rclpy has it."""
+        """See rclpy."""
         callback = self.boundary.guarded(callback, "a timer")
         return super().create_timer(timer_period_sec, callback, *args, **options)
 
     def create_service(self, srv_type: Any, srv_name: str, callback: Any, *args: Any, **options: Any) -> Any:
-        """As rclpy has it."""
+        """See rclpy."""
         serve = self.boundary.guarded(callback, f"a request to {srv_name}")
         return super().create_service(srv_type, srv_name, serve, *args, **options)
 
     def destroy_node(self) -> None:
-        """As rclpy has it."""
+        """See rclpy."""
         while self.at_end:
             self.at_end.pop()()
         super().destroy_node()
@@ -222,17 +226,17 @@ class GuardedNode(Node):
 def guarded_transition(
     transition: Callable[[Any, LifecycleState], TransitionCallbackReturn],
 ) -> Callable[[Any, LifecycleState], TransitionCallbackReturn]:
-    """Return a transition that gives what it raises to the node's `fail`; ROS then calls `on_error`.
+    """Return a transition that passes exceptions to the node's `fail`. ROS then calls `on_error`.
 
-    rclpy would keep an Exception to itself, and end with anything else.
+    rclpy would hide an Exception, and end the node with any other BaseException.
     """
 
     @wraps(transition)
     def guarded(node: Any, state: LifecycleState) -> TransitionCallbackReturn:
         try:
             return transition(node, state)
-        except BaseException as error:  # libraries in Rust raise no Exception
-            # ROS fails in everything that is under way once it shuts down, at times before the node knows.
+        except BaseException as error:  # panics of Rust libraries are no Exception
+            # All calls of ROS fail while it shuts down, at times before the context is invalid.
             if node.context.ok() and not interrupted():
                 node.fail(transition.__name__.removeprefix("on_"), as_exception(error))
             return TransitionCallbackReturn.ERROR
@@ -241,7 +245,7 @@ def guarded_transition(
 
 
 def _descriptor(param: Param) -> ParameterDescriptor:
-    """Describe a parameter for ROS; its type is not fixed, because rclpy's refusal would not name it."""
+    """Describe a parameter for ROS. Its type is dynamic, because rclpy's own error would not name it."""
     descriptor = ParameterDescriptor(description=param.help, dynamic_typing=True)
     if param.choices:
         descriptor.additional_constraints = param.allowed
@@ -255,7 +259,7 @@ def _descriptor(param: Param) -> ParameterDescriptor:
 
 
 class _RosHandler(logging.Handler):
-    """Passes Python's log records to the logger of a node, and so to /rosout."""
+    """Passes Python's log records to the logger of a node, and thus to /rosout."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -264,7 +268,7 @@ class _RosHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record on one line."""
         text = plain_text(record.getMessage())
-        # rclpy allows one severity for each line of code.
+        # rclpy allows a single severity per line of code.
         if record.levelno >= logging.ERROR:
             self._logger.error(text)
         elif record.levelno >= logging.WARNING:

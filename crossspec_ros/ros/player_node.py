@@ -1,4 +1,4 @@
-"""The player node: plays a recording as live cameras would publish it, until its last caption."""
+"""The player node: publish a recording as live cameras would, and wait for its last caption."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from crossspec_ros.windows.grid import SECOND, WindowGrid
 
 CLOCK_PERIOD_NS = SECOND // 100
 PATIENCE_S = 1.0
-"""Time for the answer of another node, and for a frame to pass through the synchronizer."""
+"""Seconds to wait for a service of another node, and for a frame to pass through the synchronizer."""
 RETURN_S, NOTICE_S = 5.0, 5.0
-"""Time for the missed reports of a captioner that is active again; longer waiting is logged."""
+"""Seconds to wait for the reports of a captioner that is active again, and until waiting is logged."""
 MAX_LAG_S = 0.1
-"""Seconds of the recording that are played at once after a stall: they fit into best-effort queues."""
+"""Maximum seconds of the recording that are played at once after a stall, as best-effort queues allow."""
 
 _CAPTIONER, _SYNCHRONIZER = "captioner/get_state", "synchronizer/get_parameters"
 _JSON = ("{", "[", '"', "true", "false")
-"""Beginnings of captions that follow a schema."""
+"""Beginnings of JSON captions."""
 
 
 class PlayerNode(GuardedNode):
-    """Plays in the thread that calls `play`, while another one spins the node."""
+    """Plays in the thread that calls `play`, while another thread spins the node."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("dsec_player", **options)
         self._settings = self.declare(PlayerSettings)
         if not self._settings.path:
-            raise InputError("dsec_player has no recording to play: set its parameter path")
+            raise InputError("dsec_player has no recording: set its parameter path")
         self._grid = WindowGrid.at(self._settings.window_phase_s)
         self._lateness_ns = round(self._settings.max_lateness_s * SECOND)
         path = found(self._settings.path)
@@ -77,34 +77,33 @@ class PlayerNode(GuardedNode):
         self._clock_topic: Publisher | None = None
         self._clock_ns = 0
         self._pace = Pace(self._settings.rate)
-        # The newest stamp that was played; None before the first one and after a jump.
+        # The newest published stamp, or None before the first one and after a jump.
         self._reached_ns: int | None = None
-        # The slot of the last frame, and the stamp of the last one that the synchronizer has published.
+        # The slot of the last published frame, and the stamp of the last frame from the synchronizer.
         self._slot: tuple[int, int] | None = None
         self._frame_ns: int | None = None
         # The newest window with a report, and whether the captioner was inactive then.
         self._reported, self._is_inactive = -1, False
         self._failed = 0
-        # The start of the first window with a report, from which the captioner counts its seconds too.
+        # The start of the first reported window, from which the captioner's labels count as well.
         self._origin_ns: int | None = None
         self._news = threading.Condition()
         self.create_subscription(WindowReport, "captioner/report", self._take_report, RELIABLE)
         self.create_subscription(Image, "synchronizer/frame", self._take_frame, reliable(1), raw=True)
         self._updater = Updater(self)
-        # Made last: a node that answers has discovered the publishers and subscriptions above.
+        # Created last, so that a node that answers has discovered the publishers and subscriptions.
         self._captioner: Client = self.create_client(GetState, _CAPTIONER)
         self._synchronizer: Client = self.create_client(GetParameters, _SYNCHRONIZER)
 
     def play(self) -> None:
         """Play to the end and wait for the last report.
 
-        Raises TimeoutError when another node or a report does not come, NodeError when the captioner failed
-        on a window, InputError when the recording turns out to be damaged, ExternalShutdownException when ROS
-        shuts down.
+        Raises TimeoutError if another node or a report is missing, NodeError if the captioner failed on a
+        window, InputError for a damaged recording, and ExternalShutdownException when ROS shuts down.
         """
         self._wait_while(self._missing_audience, self._settings.startup_timeout_s)
         if self._settings.clock and self.count_publishers("/clock"):
-            self.get_logger().warning("another node publishes /clock: dsec_player leaves the clock to it")
+            self.get_logger().warning("dsec_player does not publish /clock, because another node does")
         elif self._settings.clock:
             self._clock_topic = self.create_publisher(Clock, "/clock", 10)
         while True:
@@ -122,7 +121,7 @@ class PlayerNode(GuardedNode):
             self._topics["events"].publish(self._mark(self._recording.start_ns))
         self.get_logger().info("end of the recording")
         if self._failed:
-            raise NodeError(f"the captioner failed on {self._failed} of the windows: see its log")
+            raise NodeError(f"the captioner failed on {self._failed} windows: see its log")
 
     def stop(self) -> None:
         """Close the recording."""
@@ -144,15 +143,16 @@ class PlayerNode(GuardedNode):
         if message.kind == "image" and slot != self._slot:
             self._slot = slot
             # The synchronizer publishes the first frame of each slot. Waiting for it keeps queues short, and
-            # neither stream gets so far ahead that it closes a window of the other.
+            # keeps each stream from closing windows that the other still needs.
             if not self._await(lambda: self._frame_ns is None or self._frame_ns >= stamp_ns, PATIENCE_S):
-                # It was lost or cannot be decoded: wait for no other before one comes out again.
+                # A lost or invalid frame. Do not wait again until the synchronizer publishes a frame.
                 self._frame_ns = None
 
     def _settle(self, last: int, before_ns: float) -> None:
-        """Close windows up to `last` one by one, and wait for the report of each, so that none is skipped.
+        """Wait for the reports of the windows up to `last` one by one, so that none is skipped.
 
-        Data close them, except in a pause. A window that is still open at `before_ns` is left for later.
+        Later data closes a window; in a pause, an empty event message does. Stops at a window that is still
+        open at `before_ns`.
         """
         while (index := self._reported + 1) <= last:
             over_ns = self._grid.end(index) + self._lateness_ns
@@ -163,29 +163,29 @@ class PlayerNode(GuardedNode):
             self._await_report(index)
 
     def _end_part(self, end: Break) -> None:
-        """Close the last window before a jump or the end, and wait until it is captioned."""
+        """Close the last window before a jump or the end, and wait for its report."""
         last = self._grid.index(end.last_ns)
         if self._settings.every_window:
             self._settle(last - 1, math.inf)
         over_ns = self._grid.end(last) + self._lateness_ns
         if self._settings.loop and end.next_ns is None:
-            # The start must be a jump back, also in a recording of less than a second.
+            # The next start must be a backward jump, even for a recording of less than a second.
             over_ns = max(over_ns, self._recording.start_ns + BACKWARD_JUMP_NS + 1)
         self._publish(over_ns, "events", self._mark(over_ns))
         if self._settings.every_window or self._settings.wait_for_captions:
             self._await_report(last)
         else:
-            # The last messages are delivered meanwhile.
+            # Time to deliver the last messages.
             self._sleep(PATIENCE_S)
         self._reached_ns = None
         if end.next_ns is None:
             return
         step_s = (end.next_ns - end.last_ns) / 1e9
         if step_s > 0:
-            self.get_logger().warning(f"the recording has a gap of {step_s:.1f} s, which is skipped")
+            self.get_logger().warning(f"the player skips a gap of {step_s:.1f} s in the recording")
         else:
-            self.get_logger().warning(f"the recording's stamps go back by {-step_s:.1f} s")
-            # Before either stream: a short one might not seem to jump back by itself.
+            self.get_logger().warning(f"the recording's stamps jump back by {-step_s:.1f} s")
+            # Marks the jump before any data, because a short stream might not show it.
             self._topics["events"].publish(self._mark(end.next_ns))
 
     def _publish(self, stamp_ns: int, kind: str, data: bytes) -> None:
@@ -199,7 +199,7 @@ class PlayerNode(GuardedNode):
         self._topics[kind].publish(data)
 
     def _await_report(self, index: int) -> None:
-        """Wait for a window's report, for as long as it takes while the captioner is away or inactive."""
+        """Wait for a window's report. The timeout does not run while the captioner is missing or inactive."""
         began_s, timeout_s = time.monotonic(), self._settings.caption_timeout_s
         window = f"the window that ends at {self._grid.end(index) / 1e9:.1f} s"
         while not self._await(lambda: self._reported >= index, PATIENCE_S):
@@ -215,7 +215,7 @@ class PlayerNode(GuardedNode):
         self._pace.shift(time.monotonic() - began_s)
 
     def _wait_while(self, missing: Callable[[], str], timeout_s: float) -> None:
-        """Wait until nothing is missing. Logs and raises TimeoutError with what `missing` returns."""
+        """Wait until `missing` returns an empty text. A longer wait is logged, and may raise TimeoutError."""
         began_s, is_logged = time.monotonic(), False
         while reason := missing():
             waited_s = time.monotonic() - began_s
@@ -229,11 +229,11 @@ class PlayerNode(GuardedNode):
     def _missing_audience(self) -> str:
         silent = [topic.topic_name for topic in self._topics.values() if not topic.get_subscription_count()]
         if silent:
-            return f"nobody subscribes to {', '.join(silent)}: start the synchronizer"
+            return f"{', '.join(silent)} has no subscriber: start the synchronizer"
         if not self._settings.wait_for_captions:
             return ""
         if self._answer(self._synchronizer, GetParameters.Request()) is None:
-            return f"no synchronizer answers {self.resolve_service_name(_SYNCHRONIZER)}: start it"
+            return f"{self.resolve_service_name(_SYNCHRONIZER)} does not answer: start the synchronizer"
         return self._missing_captioner()
 
     def _missing_captioner(self) -> str:
@@ -241,10 +241,10 @@ class PlayerNode(GuardedNode):
         if answer is not None and answer.current_state.id == State.PRIMARY_STATE_ACTIVE:
             return ""
         service = self.resolve_service_name(_CAPTIONER)
-        return f"no captioner is active by {service}: it loads its models, or start or activate it"
+        return f"{service} reports no active captioner: wait for its models, or start or activate it"
 
     def _answer(self, client: Client, request: Any) -> Any | None:
-        """Return the answer of a service, or None if it does not come soon."""
+        """Return the answer of a service, or None after `PATIENCE_S`."""
         with suppress(TimeoutError):
             return client.call(request, PATIENCE_S) if client.service_is_ready() else None
         return None
@@ -268,7 +268,7 @@ class PlayerNode(GuardedNode):
         end_ns = to_ns(message.header.stamp)
         index = self._grid.index(end_ns - 1)
         with self._news:
-            # Any other report is about another stream.
+            # Other reports belong to another stream.
             newest = -1 if self._reached_ns is None else self._grid.index(self._reached_ns)
             if end_ns != self._grid.end(index) or not self._reported < index <= newest:
                 return
@@ -279,20 +279,20 @@ class PlayerNode(GuardedNode):
             self._news.notify_all()
 
     def _compare(self, message: WindowReport, end_ns: int) -> None:
-        """Log whether a caption is the true sentence."""
+        """Log whether a caption equals the ground truth."""
         start_ns, text = to_ns(message.window_start), message.caption.text
         self._origin_ns = start_ns if self._origin_ns is None else self._origin_ns
         truth = self._truth.get(start_ns)
         if message.outcome == "captioned" and truth and not text.startswith(_JSON):
-            verdict = "true in every word" if text == truth else f"in truth: {plain_text(truth)}"
+            verdict = "equal to the ground truth" if text == truth else f"ground truth: {plain_text(truth)}"
             self.get_logger().info(f"{seconds(start_ns, end_ns, self._origin_ns)}: {verdict}")
 
 
 class Pace:
     """Map stamps to the monotonic clock at `rate`.
 
-    A replay that falls behind, because its reader or its machine stalled, goes on from where it is. Playing
-    the backlog at once would lose it: best-effort subscribers keep a few messages only.
+    After a stall, the replay continues from its position without catching up. A burst of messages would be
+    lost, because best-effort subscribers queue few messages.
     """
 
     def __init__(self, rate: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -304,11 +304,11 @@ class Pace:
         self._zero_s = self._now() - stamp_ns / 1e9 / self._rate
 
     def shift(self, duration_s: float) -> None:
-        """Make all that follows due so much later."""
+        """Delay all later stamps."""
         self._zero_s += duration_s
 
     def left_s(self, stamp_ns: int) -> float:
-        """Return the seconds until this stamp is due; 0 or a little less when it is."""
+        """Return the seconds until this stamp is due, at most 0 if it is due now."""
         left_s = self._zero_s + stamp_ns / 1e9 / self._rate - self._now()
         if left_s < -MAX_LAG_S / self._rate:
             self.shift(-left_s)

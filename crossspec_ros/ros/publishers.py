@@ -1,4 +1,4 @@
-"""Outputs of the captioner: captions, reports and figures of its windows, and their lines in the log."""
+"""Outputs of the captioner node: captions, reports, figures and log lines of its windows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from crossspec_ros.windows.window import Window
 
 _LOG = logging.getLogger(__name__)
 _MAX_LABEL_NS = 30 * 86400 * 10**9
-"""Windows count from the first one, or from a later one that is farther away."""
+"""Maximum time between the first window and later ones, whose labels count from it."""
 _LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )
@@ -53,10 +53,10 @@ _TOPICS: dict[str, Any] = {
 
 
 class Publishers(Listener):
-    """Publishes about windows from the time when it is opened, and logs it.
+    """Publishes and logs captions and reports, from `open` to `close`.
 
-    The node enables all topics while it is active, but for `~/report`: each window that closes gets a report.
-    The captioner's threads call the methods of a listener.
+    All topics but `~/report` publish only while the node is active, because each closed window gets a report.
+    The captioner's threads call the methods of the listener.
     """
 
     def __init__(self, node: LifecycleNode, health: CaptionHealth) -> None:
@@ -68,12 +68,12 @@ class Publishers(Listener):
         """Frame id of the camera."""
         self.grid = WindowGrid()
         self._node, self._health, self._has_stages = node, health, False
-        # Those of the lifecycle, and the plain one of the reports.
+        # Lifecycle publishers, and a plain one for reports.
         self._publishers: dict[str, Any] = {}
         self._origin_ns: int | None = None
 
     def open(self, grid: WindowGrid, has_stages: bool) -> None:
-        """Make the publishers, for windows of this grid; with stages the log tells where the time went."""
+        """Create the publishers for windows of this grid. With stages, the log has the time of each stage."""
         self.grid, self._has_stages = grid, has_stages
         create: Any = self._node.create_publisher
         for topic, kind in _TOPICS.items():
@@ -84,7 +84,7 @@ class Publishers(Listener):
         self._publishers["report"] = create(WindowReport, "~/report", RELIABLE)
 
     def close(self) -> None:
-        """Destroy the publishers, and close the viewer; the figures of the run stay."""
+        """Destroy the publishers, and close the viewer. The figures of the run remain."""
         publishers, self._publishers = self._publishers, {}
         for publisher in publishers.values():
             self._node.destroy_lifecycle_publisher(publisher)
@@ -108,7 +108,7 @@ class Publishers(Listener):
             self.view.text("draft", text, self.grid.end(index))
 
     def standing(self, standing: Standing, answer: Answered | Exception, window: Window) -> None:
-        """Publish the answer to a standing question, or log why there is none."""
+        """Publish the answer to a standing question, or log its error."""
         # A cancelled question was dropped with its window.
         if isinstance(answer, CancelledError) or not self._node.context.ok():
             return
@@ -120,7 +120,7 @@ class Publishers(Listener):
         self.answers += 1
         message = AnswerMessage(question=standing.question, choices=list(standing.choices))
         message.answer = caption_message(answer.caption, window.end_ns, self.frame_id)
-        # The target might have written something else without the choices.
+        # Without the choices, the target might have written another text.
         message.answer.verified = False
         message.probabilities = list(answer.probabilities)
         self._publish("answers", message)
@@ -135,19 +135,19 @@ class Publishers(Listener):
         if self.view is not None:
             self.view.text("asked", line, self.grid.end(index))
 
-    def miss(self, windows: Iterable[Window]) -> None:
-        """Report windows that nobody captions, because the node is not active."""
+    def report_missed(self, windows: Iterable[Window]) -> None:
+        """Report windows without a caption, because the node is not active."""
         for window in windows:
             self.summary.count(windows=1, inactive=1)
             self._report(report(window, "inactive", "not captioned: the captioner was inactive"))
 
     def outcome(self, outcome: Outcome) -> None:
-        """Publish and log what became of a window."""
-        # ROS fails in everything that is under way once it shuts down.
+        """Publish and log the outcome of a window."""
+        # All calls of ROS fail while it shuts down.
         if not self._node.context.ok():
             return
         window = outcome.window
-        # Labels of windows are neither negative nor decades, also after the clock was set.
+        # After the clock was set, labels must be neither negative nor huge.
         is_first = self._origin_ns is None or not 0 <= window.start_ns - self._origin_ns < _MAX_LABEL_NS
         self._origin_ns = window.start_ns if is_first else self._origin_ns
         self.summary.count(windows=1, late_events=window.late_events, late_frames=window.late_frames)
@@ -166,7 +166,7 @@ class Publishers(Listener):
             self.view.other(window, kind, text)
 
     def reason(self, error: Exception) -> str:
-        """Log an error, and return it in words; frees the memory that the next window needs."""
+        """Log an error, free its memory, and return its sentence."""
         if not isinstance(error, LinkError):
             self._node.get_logger().error(described(error))
             if is_out_of_memory(error):
@@ -190,7 +190,7 @@ class Publishers(Listener):
         try:
             publisher.publish(message)
         except Exception:
-            # ROS fails in everything that is under way once it shuts down.
+            # All calls of ROS fail while it shuts down.
             if self._node.context.ok():
                 raise
 
@@ -202,7 +202,7 @@ class Publishers(Listener):
         return seconds(window.start_ns, window.end_ns, self._origin_ns or 0)
 
     def _without_caption(self, outcome: Outcome) -> tuple[str, str]:
-        """Return the kind of outcome of a window without a caption of its own, and the reason."""
+        """Return the kind of outcome of a window without its own caption, and the reason."""
         label, log = self._label(outcome.window), self._node.get_logger()
         if outcome.error is not None:
             return "failed", f"failed: {self.reason(outcome.error)}"
@@ -213,7 +213,7 @@ class Publishers(Listener):
             return "skipped", text
         self._health.flags.update(outcome.flags)
         if outcome.holds is None:
-            return "unasked", "not captioned: no question has come"
+            return "unasked", "not captioned: it waits for a question"
         text = f"unchanged since {self._label(outcome.holds.window)}"
         log.info(f"{label}: {text}")
         return "unchanged", text
@@ -221,7 +221,7 @@ class Publishers(Listener):
     def _publish_caption(self, outcome: Outcome, caption: Caption) -> None:
         stages, window, log = latencies(outcome.trace), outcome.window, self._node.get_logger()
         message = captioned_report(window, caption, outcome.trace, outcome.flags, frame_id=self.frame_id)
-        # The report comes whatever fails before, and last: a replay waits for it.
+        # The report is published last, and after any failure, because a replay waits for it.
         try:
             if message.caption.verified:
                 self._publish("caption", String(data=caption.text))
@@ -261,10 +261,10 @@ class Publishers(Listener):
         )
 
     def _compare(self, outcome: Outcome, stages: dict[str, float]) -> float:
-        """Return how many times as long the target alone took; 0 where it was not compared."""
+        """Return the speedup over the target alone, or 0 without a comparison."""
         if self.comparison is None:
             return 0.0
-        with failures_logged(_LOG, logging.ERROR, "the target alone could not caption this window"):
+        with failures_logged(_LOG, logging.ERROR, "the target alone failed to caption this window"):
             if result := self.comparison.add(outcome, stages.get("answer", 0.0)):
                 self._node.get_logger().info(f"{self._label(outcome.window)}: {result}")
                 return self.comparison.last_ratio

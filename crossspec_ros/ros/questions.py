@@ -1,6 +1,6 @@
-"""Questions about the window captioned last: the service `~/ask` and the action `~/ask_action`.
+"""Questions about the last captioned window: the service `~/ask` and the action `~/ask_action`.
 
-The action publishes the words as they come, and its questions can be cancelled.
+The action streams the words of the answer, and can be cancelled.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from crossspec_ros.ros.node import GuardedNode
 from crossspec_ros.ros.publishers import Publishers
 
 STEP_S = 0.05
-"""Time between two looks whether a goal was cancelled."""
+"""Seconds between two checks whether a goal was cancelled."""
 RESULT_S = 60
 """Seconds for which a client can fetch the result of a goal."""
 _QOS = QoSProfile(depth=100)
-"""Requests that may come at once: ROS keeps ten of a service by default, and drops the others."""
+"""Maximum number of requests that wait. By default, ROS queues ten per service and drops the others."""
 Response = TypeVar("Response", Ask.Response, AskAction.Result)
 
 
 class Questions:
-    """Answers questions while there is a `captioner`; each blocks a thread of the executor until then."""
+    """Answers questions while `captioner` is set. Each question blocks a thread of the executor."""
 
     def __init__(self, node: GuardedNode, publishers: Publishers) -> None:
         self.captioner: Captioner | None = None
@@ -59,14 +59,14 @@ class Questions:
         node.at_end.append(self._server.destroy)
 
     def _execute(self, goal: ServerGoalHandle) -> AskAction.Result:
-        """Answer a goal; a cancelled one ends at once, or after the pass in work once it has words."""
+        """Answer a goal. A cancelled goal ends at once, or after the pass in work if it has words."""
         cancel, words = threading.Event(), []
 
-        def hear(text: str) -> None:
+        def publish(text: str) -> None:
             words.append(text)
             goal.publish_feedback(AskAction.Feedback(words=text))
 
-        answer = self._ask(goal.request, hear, cancel)
+        answer = self._ask(goal.request, publish, cancel)
         while not wait([answer], STEP_S).done:
             if goal.is_cancel_requested:
                 cancel.set()
@@ -76,7 +76,7 @@ class Questions:
         if answer.done():
             result = self._fill(AskAction.Result(), goal.request, answer)
         if goal.is_cancel_requested:
-            result.success, result.reason = False, result.reason or "cancelled: these are the words so far"
+            result.success, result.reason = False, result.reason or "cancelled: the answer is incomplete"
             goal.canceled()
         elif result.success:
             goal.succeed()
@@ -90,12 +90,12 @@ class Questions:
         on_words: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> Future[Reply]:
-        """Ask the captioner; the answer is an InputError if it cannot be asked."""
+        """Ask the captioner. The future fails with InputError without a captioner or a valid question."""
         try:
             if (captioner := self.captioner) is None:
-                raise InputError("the captioner is not active: ask again once it is")
+                raise InputError("the captioner is not active: activate it, and ask again")
             if not request.question.strip():
-                raise InputError("the question is empty: ask a sentence")
+                raise InputError("the question is empty: ask in words")
             return captioner.ask(request.question, request.schema, on_words, cancel)
         except InputError as error:
             refused: Future[Reply] = Future()
@@ -105,7 +105,7 @@ class Questions:
     def _fill(
         self, response: Response, request: Ask.Request | AskAction.Goal, future: Future[Reply]
     ) -> Response:
-        """Wait for an answer, and log it; the response has the reason if there is none, or no whole JSON."""
+        """Wait for an answer, log it, and fill the response. `reason` explains a failed or cut answer."""
         reply = tried(future.result)
         if isinstance(reply, Exception):
             is_input = isinstance(reply, InputError)
@@ -120,7 +120,7 @@ class Questions:
         response.success = answer.is_json or not request.schema
         if not response.success:
             response.reason = (
-                "the answer was cut before it was whole JSON: raise max_new_tokens, or let the schema bound "
-                "its texts (maxLength)"
+                "the answer was cut and is not complete JSON: raise max_new_tokens, or bound the schema's "
+                "texts (maxLength)"
             )
         return response

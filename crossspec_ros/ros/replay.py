@@ -1,4 +1,4 @@
-"""`crossspec replay`: run the nodes of a replay as child processes, none of which outlives the command."""
+"""`crossspec replay`: run the nodes of a replay as child processes, which end with the command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVENTS, IMAGE = "event_camera/events", "camera/image_raw"
 INPUTS = {"events": EVENTS, "image": IMAGE}
 """Remappings of the synchronizer."""
 _PATIENCE_S = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0, signal.SIGKILL: 5.0}
-"""Seconds that the nodes get to end after each signal. Writing the file of a memory takes time."""
+"""Seconds to wait for the nodes after each signal. A captioner may have to write its caption memory."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,11 +34,11 @@ def run(args: argparse.Namespace) -> int:
     for package in ("rclpy", "crossspec_msgs"):
         if importlib.util.find_spec(package) is None:
             raise InputError(
-                f"the nodes need ROS 2, but there is no {package}: run make setup, source your workspace, or "
-                f"caption recordings without ROS by crossspec caption"
+                f"the nodes need ROS 2, but the package {package} is missing: run make setup, source your "
+                f"workspace, or caption recordings without ROS by crossspec caption"
             )
     with closing(ReplaySetup(args.path, args.config, vars(args))) as setup:
-        # Nodes report a missing recording or model later, and each in its way.
+        # Reads recording and models, because a missing one would fail in each node differently.
         _ = setup.synchronizer
     commands = {node: command(node, setup.file, values) for node, values in setup.nodes.items()}
     print(f"crossspec: replaying {args.path}; loading the models may take a minute", flush=True)
@@ -52,7 +52,7 @@ def command(
     made = [sys.executable, "-m", MODULES[node], "--ros-args"]
     made += ["--params-file", str(params_file)]
     for name, value in parameters.items():
-        # JSON is YAML in which a string stays a string.
+        # JSON is YAML with unambiguous strings.
         made += ["-p", f"{name}:={json.dumps(ros_value(value), ensure_ascii=False)}"]
     for name, topic in remaps.items():
         made += ["-r", f"{name}:={topic}"]
@@ -60,18 +60,18 @@ def command(
 
 
 def supervise(commands: Mapping[str, list[str]], environment: Mapping[str, str]) -> int:
-    """Run the nodes until the player, which is the last, has ended, or any other.
+    """Run the nodes until one of them ends. The last one is the player.
 
     Returns the exit code of the player or of the node that failed, and 130 after Ctrl-C or SIGTERM.
     """
     signals: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        # An exception that comes while a child is forked would be lost.
+    def record(number: int, frame: FrameType | None) -> None:
+        # An exception during the fork of a child would be lost.
         signals.append(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handlers = {number: signal.signal(number, note) for number in numbers}
+    handlers = {number: signal.signal(number, record) for number in numbers}
     children: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for node, words in commands.items():
@@ -81,10 +81,10 @@ def supervise(commands: Mapping[str, list[str]], environment: Mapping[str, str])
             for node, child in children.items():
                 if (code := child.poll()) is None:
                     continue
-                # A node that failed has printed why.
+                # A failed node has printed its reason.
                 if code > 0 or node == [*commands][-1]:
                     return code
-                how = f"was ended by signal {-code}" if code else "ended"
+                how = f"was killed by signal {-code}" if code else "ended"
                 print(f"crossspec: error: {node} {how} during the replay", file=sys.stderr)
                 return 1
             time.sleep(0.05)

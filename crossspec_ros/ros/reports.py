@@ -1,4 +1,4 @@
-"""Messages about one window: its caption, its report, and a picture of it."""
+"""Messages about a window: its caption, its report and its picture."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def captioned_report(
 
 
 def caption_message(caption: Caption, end_ns: int, frame_id: str = "") -> CaptionMessage:
-    """Return a caption of the window that ends there, as the camera with this frame id saw it."""
+    """Return the message of a caption. `end_ns` is the end of its window."""
     return CaptionMessage(
         header=Header(stamp=to_time(end_ns), frame_id=frame_id),
         text=caption.text,
@@ -105,7 +105,7 @@ def caption_message(caption: Caption, end_ns: int, frame_id: str = "") -> Captio
 def annotated(window: Window, lines: Sequence[str]) -> np.ndarray:
     """Draw a window's last frame and last event image side by side, over these lines.
 
-    An image that the window lacks is grey. Returns (H, W, 3) uint8 RGB.
+    A missing image is grey. Returns (H, W, 3) uint8 RGB.
     """
     panels = [_panel(images) for images in (window.frames, window.event_images)]
     width = sum(panel.width for panel in panels) + 3 * _MARGIN
@@ -127,5 +127,5 @@ def annotated(window: Window, lines: Sequence[str]) -> np.ndarray:
 def _panel(images: np.ndarray) -> Image.Image:
     if not len(images):
         return Image.new("RGB", (_HEIGHT * 4 // 3, _HEIGHT), _ABSENT)
-    # An image may be 200 times as wide as it is high.
+    # The maximum aspect ratio of an image is 200.
     return ImageOps.contain(Image.fromarray(images[-1]), (_MAX_WIDTH, _HEIGHT))

@@ -13,7 +13,7 @@ from rqt_gui_py.plugin import Plugin
 
 from crossspec_ros.ros.rqt_timelines import PLOTS, STAGES, LastWindows, draw, legend, series
 
-try:  # after Qt, because pyqtgraph takes the binding that is loaded
+try:  # after Qt, because pyqtgraph uses the loaded binding
     import pyqtgraph
 except ImportError as error:
     pyqtgraph, _no_plots = None, f"There are no plots ({error}): install python3-pyqtgraph."
@@ -23,11 +23,11 @@ DEFAULT = "/captioner/report"
 PERIOD_MS, FONT_PIXELS = 500, 12
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b")
 _WORD_WRAP, _MAX_TEXT_HEIGHT = 0x1000, 100_000
-"""Qt.TextWordWrap, which the bindings spell and type differently; pixels."""
+"""Qt.TextWordWrap, whose name and type depend on the binding, and a height in pixels."""
 
 
 class Crossspec(Plugin):
-    """Subscribes to one report topic; rqt spins the node in a thread of its own."""
+    """Subscribes to one report topic. rqt spins the node in its own thread."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
@@ -57,7 +57,7 @@ class Crossspec(Plugin):
         self._timer.start(PERIOD_MS)
 
     def _make_plot(self, title: str, names: tuple[str, ...]) -> QWidget:
-        """Return a plot with its title and unit, and the names of the curves above, where they cover none."""
+        """Return a plot with its title, unit and a legend above the curves."""
         box, plot = QGroupBox(title), pyqtgraph.PlotWidget(background="w")
         colours, layout = dict(zip(names, COLOURS, strict=False)), QVBoxLayout(box)
         layout.addWidget(_legend(colours))
@@ -68,23 +68,23 @@ class Crossspec(Plugin):
         return box
 
     def shutdown_plugin(self) -> None:
-        """Stop; called by rqt."""
+        """Stop. rqt calls this."""
         self._timer.stop()
         self._watch("")
 
     def save_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
-        """Store the topic in the perspective; called by rqt."""
+        """Store the topic in the perspective. rqt calls this."""
         instance_settings.set_value("topic", self._topics.currentText())
 
     def restore_settings(self, plugin_settings: Any, instance_settings: Any) -> None:
-        """Choose the topic of the perspective; called by rqt."""
+        """Select the topic of the perspective. rqt calls this."""
         if topic := instance_settings.value("topic"):
             self._offer(topic)
             self._topics.setCurrentText(topic)
 
     def _refresh(self) -> None:
-        """Offer all report topics, watch a published one while no report has come, and draw."""
-        # rqt goes on for a while after a signal has ended ROS.
+        """List all report topics, select a published one while reports are missing, and draw."""
+        # rqt runs for a while after a signal has ended ROS.
         if not self._node.context.ok():
             return
         reports = [topic for topic, types in self._node.get_topic_names_and_types() if REPORT in types]
@@ -105,7 +105,7 @@ class Crossspec(Plugin):
         if self._subscription is not None:
             self._node.destroy_subscription(self._subscription)
             self._subscription = None
-        self._windows.clear(f"no report has come yet on {topic}: check that its captioner is active")
+        self._windows.clear(f"{topic} has no report yet: check that its captioner is active")
         if topic:
             self._subscription = self._node.create_subscription(WindowReport, topic, self._windows.add, 10)
 
@@ -117,7 +117,7 @@ def _legend(colours: dict[str, str]) -> QLabel:
 
 
 class TimelineView(QWidget):
-    """Paints `windows`, which another thread may fill."""
+    """Paints `windows`, to which another thread may add."""
 
     def __init__(self, windows: LastWindows) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class TimelineView(QWidget):
         self.setMinimumSize(480, 260)
 
     def paintEvent(self, event: object) -> None:
-        """Paint; the name is Qt's."""
+        """Paint. Qt calls this."""
         painter = QPainter(self)
         painter.fillRect(0, 0, self.width(), self.height(), QColor("#ffffff"))
         font = painter.font()

@@ -1,4 +1,4 @@
-"""What the rqt plugin shows: timelines of windows, and the curves of their figures."""
+"""Contents of the rqt plugin: timelines of windows, and curves of their figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLOTS = {
     "Latencies of the draft (ms)": (*DRAFT_STAGES, "hidden"),
     "Tokens per target pass": ("acceptance_length",),
 }
-"""Titles with units, and the figures of a window that a plot shows."""
+"""Titles with units, and the figures in each plot."""
 MARGIN, LABELS, ROW, GAP = 8.0, 58.0, 13.0, 3.0
 """Pixels: border, left edge of the bars, height of a row, space between texts."""
 INK, FAINT, WRONG, HIDDEN = "#222222", "#888888", "#b03030", "#7a9a5a"
@@ -32,18 +32,18 @@ _OPEN_MS, _MIN_MS = 1000.0, 5.0
 
 
 class LastWindows:
-    """The last reports of a captioner; one thread may add while another reads.
+    """The last reports of a captioner. One thread may add while another reads.
 
-    `first_ns` is the earliest start, from which seconds count; `hint` is shown while there is no report.
+    `first_ns` is the earliest start, from which labels count. `hint` is a text to show without reports.
     """
 
     def __init__(self) -> None:
         self._reports: deque[WindowReport] = deque(maxlen=MAX_WINDOWS)
         self.first_ns = 0
-        self.hint = "no report has come yet"
+        self.hint = "no report has arrived yet"
 
     def add(self, report: WindowReport) -> None:
-        """Add a report; a recording that is played again begins anew."""
+        """Add a report. A backward jump, as of a repeated recording, drops the earlier ones."""
         start_ns = _to_ns(report.window_start)
         if self._reports and start_ns < _to_ns(self._reports[-1].window_start) - BACKWARD_JUMP_NS:
             self._reports.clear()
@@ -51,7 +51,7 @@ class LastWindows:
         self._reports.append(report)
 
     def clear(self, hint: str) -> None:
-        """Forget all reports and show this hint."""
+        """Drop all reports and show this hint."""
         self._reports.clear()
         self.hint = hint
 
@@ -61,7 +61,7 @@ class LastWindows:
 
 
 def series(last: LastWindows, name: str) -> tuple[list[float], list[float]]:
-    """Return the times of the windows that have this figure, in s, and its values."""
+    """Return the times in s of the windows with this figure, and its values."""
     times, values = [], []
     for report in reversed(last.newest()):
         figures = {stage.name: stage.ms for stage in report.stages}
@@ -74,7 +74,7 @@ def series(last: LastWindows, name: str) -> tuple[list[float], list[float]]:
 
 
 def hidden(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Return when draft work delayed no caption: before the close, or beside the target's work."""
+    """Return the times of hidden draft work: before the close, or during the target's work."""
     cover = [(min((span.start_ns for span in spans), default=0), 0)]
     cover += [(span.start_ns, span.end_ns) for span in spans if span.stage in TARGET_STAGES]
     draft = [span for span in spans if span.stage in DRAFT_STAGES]
@@ -83,7 +83,7 @@ def hidden(spans: Sequence[Span]) -> list[tuple[int, int]]:
 
 
 def legend(colours: Mapping[str, str]) -> str:
-    """Return names behind their colours as HTML that breaks between them."""
+    """Return colours and names as HTML with line breaks between the names only."""
     return " &nbsp;".join(
         f'<span style="color: {colour}">\N{BLACK SQUARE}</span>&nbsp;{name.replace("_", "&nbsp;")}'
         for name, colour in colours.items()
@@ -91,9 +91,9 @@ def legend(colours: Mapping[str, str]) -> str:
 
 
 def draw(canvas: Any, last: LastWindows, width: float, height: float) -> None:
-    """Draw the newest windows, as many as fit but at least one.
+    """Draw the newest windows that fit, at least one.
 
-    `canvas` has `rect` and `text`, and `size` for a text of limited width, which breaks between words.
+    `canvas` has `rect`, `text`, and `size` for a text that breaks between words at a width.
     """
     room, right, reports = width - 2 * MARGIN, width - MARGIN, last.newest()
     if not reports:
@@ -105,7 +105,7 @@ def draw(canvas: Any, last: LastWindows, width: float, height: float) -> None:
     close = LABELS + (right - LABELS) * _OPEN_SHARE
 
     def place(ms: float) -> float:
-        """Return the pixels of a time after the close; the time before it has a scale of its own."""
+        """Return the x of a time after the close. Times before it have another scale."""
         x = close + ms * ((close - LABELS) / _OPEN_MS if ms < 0 else (right - close) / last_ms)
         return min(right, max(LABELS, x))
 
@@ -146,7 +146,7 @@ def _to_ns(stamp: Any) -> int:
 
 
 def _spans(report: WindowReport) -> list[Span]:
-    """Return the spans, which count from the window's close."""
+    """Return the spans, relative to the window's close."""
     return [Span(s.name, round(s.start_ms * 1e6), round(s.end_ms * 1e6), "") for s in report.spans]
 
 

@@ -1,4 +1,4 @@
-"""Run one node until it ends, is interrupted or cannot go on, with the exit code that tells which."""
+"""Run a node until it ends, fails or is interrupted, and set the exit code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from crossspec_ros.environment import transport_variables
 from crossspec_ros.errors import InputError, LinkError, forget_frames, one_line, plain_text
 
 _MAX_DOMAIN = 232
-"""The ports of a higher one lie above 65535."""
+"""Maximum ROS domain. The ports of a higher one exceed 65535."""
 _CALLBACKS_S = 1.0
-"""Seconds that callbacks get to return when the node ends."""
+"""Seconds to wait for running callbacks when the node ends."""
 
 
 class NodeError(Exception):
-    """Reason why a node cannot go on, in one sentence; `code` is the exit code of its process."""
+    """Reason why a node cannot go on, in one sentence. `code` is the exit code of its process."""
 
     def __init__(self, reason: str, code: int = 1) -> None:
         super().__init__(reason)
@@ -37,20 +37,19 @@ class NodeError(Exception):
 
 N = TypeVar("N")
 _SENTENCES = (InputError, NodeError, TimeoutError)
-"""Errors whose message is the last sentence of a node; all others are bugs."""
+"""Errors whose message is the last log line of a node. All others are bugs."""
 _interrupted = threading.Event()
-# At its end Python would look for garbage among all objects of torch, for seconds on a busy machine.
+# Python would collect garbage among all objects of torch at exit, for seconds on a busy machine.
 atexit.register(gc.freeze)
 
 
 def run(
     make: Callable[[], N], args: Sequence[str] | None = None, work: Callable[[N], None] | None = None
 ) -> None:
-    """Make a node and spin it in a thread of its own, while this thread does the `work`, or waits.
+    """Create a node and spin it in a new thread. The calling thread does the `work`, or waits.
 
-    The node's `stop` ends its own threads. Returns when the work is done, after Ctrl-C and after SIGTERM.
-    Exits with one sentence and code 2 on bad input, and with code 1 after a NodeError and when something due
-    did not come in time.
+    The node's `stop` ends the node's own threads. Returns when the work is done, and after Ctrl-C or SIGTERM.
+    Bad input exits with one sentence and code 2. A NodeError or a TimeoutError exits with code 1.
     """
     node: Any = None
     executor: Executor | None = None
@@ -59,9 +58,9 @@ def run(
     before = signal.getsignal(signal.SIGINT)
     _interrupted.clear()
     try:
-        # The process that started this one may have made it ignore interrupts, see `children.start`.
+        # The parent process may have set SIGINT to be ignored, see `children.start`.
         signal.signal(signal.SIGINT, _interrupt)
-        # A node that a user starts by hand gets the transport that launch files give it.
+        # A node that a user starts directly gets the same transport as in launch files.
         os.environ.update(transport_variables())
         node = _made(make, args)
         executor = getattr(node, "make_executor", SingleThreadedExecutor)()
@@ -73,11 +72,11 @@ def run(
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     except Exception as error:
-        # Once ROS shuts down, it fails in everything that is under way.
+        # All calls of ROS fail while it shuts down.
         if not interrupted() and (rclpy.ok() or isinstance(error, InputError)):
             failed.append(error)
     finally:
-        # A second Ctrl-C must not break off what the first has begun.
+        # A second Ctrl-C must not interrupt the clean-up.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         failure = failed[0] if failed else None
         code = exit_code(failure) if failure else 0
@@ -87,22 +86,22 @@ def run(
                 print(f"crossspec: error: {sentence}", file=sys.stderr, flush=True)
             else:
                 node.get_logger().fatal(sentence)
-            # They hold the node.
+            # The frames reference the node.
             forget_frames(failure)
         try:
             if executor is not None:
                 executor.remove_node(node)
             is_stuck = node is not None and _destroy(node)
         finally:
-            # It ends the executor, whose own `shutdown` would wait for callbacks.
+            # This ends the executor. The executor's own `shutdown` would wait for callbacks.
             rclpy.try_shutdown()
         if spin is not None:
             spin.join(timeout=1.0)
-        # A lifecycle node hangs on cycles, and with it the shared memory that DDS would leave behind.
+        # Reference cycles keep a lifecycle node alive, and with it the shared memory of DDS.
         node = executor = spin = None
         gc.collect()
         if is_stuck:
-            # Python would wait for that callback, which may load models for minutes.
+            # Python would wait for the stuck callback, which may load models for minutes.
             sys.stdout.flush()
             os._exit(code)
         signal.signal(signal.SIGINT, before)
@@ -113,14 +112,14 @@ def run(
 
 
 def interrupted() -> bool:
-    """Return whether Ctrl-C has ended the node that runs: what fails from then on is no error."""
+    """Return whether Ctrl-C has interrupted the node, after which failures are expected."""
     return _interrupted.is_set()
 
 
 def _made(make: Callable[[], N], args: Sequence[str] | None) -> N:
     if args is None and (words := remove_ros_args(sys.argv)[1:]):
         raise InputError(
-            f"a node has no argument {words[0]}: set a parameter with `--ros-args -p NAME:=VALUE`"
+            f"the node has no argument {words[0]}: set a parameter with `--ros-args -p NAME:=VALUE`"
         )
     if (domain := os.environ.get("ROS_DOMAIN_ID", "")).isdecimal() and int(domain) > _MAX_DOMAIN:
         raise InputError(f"ROS_DOMAIN_ID is {domain}: set it to a number from 0 to {_MAX_DOMAIN}")
@@ -129,15 +128,15 @@ def _made(make: Callable[[], N], args: Sequence[str] | None) -> N:
         return make()
     except InputError:
         raise
-    except Exception as error:  # of several types, by the release of ROS
+    except Exception as error:  # of various types in different releases of ROS
         reason = one_line(error)
-        # ROS names SROS2 only where a keystore is set.
+        # Messages of ROS mention SROS2 only if a keystore is set.
         has_sign = any(sign in reason.lower() for sign in ("security", "error not set"))
         if has_sign and os.environ.get("ROS_SECURITY_ENABLE") == "true":
             raise InputError(
-                f"ROS cannot start with SROS2 ({reason}): give this enclave keys in ROS_SECURITY_KEYSTORE, "
-                f"take the packages of a ROS distribution if the wheels lack SROS2, or unset "
-                f"ROS_SECURITY_ENABLE"
+                f"ROS cannot start with SROS2 ({reason}): create keys of this enclave in "
+                f"ROS_SECURITY_KEYSTORE, use the packages of a ROS distribution if the wheels lack SROS2, or "
+                f"unset ROS_SECURITY_ENABLE"
             ) from None
         if rclpy.ok():
             raise
@@ -146,12 +145,12 @@ def _made(make: Callable[[], N], args: Sequence[str] | None) -> N:
 
 
 def _spin(executor: Executor, failed: list[BaseException], wake: Callable[[], None] | None) -> None:
-    """Spin until ROS shuts down; append what a callback raises to `failed`, and interrupt the node's work."""
+    """Spin until ROS shuts down. An exception of a callback goes to `failed`, and interrupts the work."""
     try:
         executor.spin()
     except ExternalShutdownException:
         pass
-    except BaseException as error:  # without this thread the node would be up, but deaf
+    except BaseException as error:  # without this thread, the node would receive nothing
         if rclpy.ok():
             failed.append(error)
             if wake:
@@ -159,14 +158,14 @@ def _spin(executor: Executor, failed: list[BaseException], wake: Callable[[], No
 
 
 def exit_code(error: BaseException) -> int:
-    """Return 2 for bad input, with which a new start would fail as well, else the error's own code or 1."""
-    # A server that cannot be reached may be there later.
+    """Return 2 for bad input, with which a restart would fail as well, or else the error's code or 1."""
+    # An unreachable server may be available later.
     is_bad_input = isinstance(error, InputError) and not isinstance(error, LinkError)
     return 2 if is_bad_input else getattr(error, "code", 1)
 
 
 def _destroy(node: Any) -> bool:
-    """Stop a node and destroy it; return whether one of its callbacks has not returned."""
+    """Stop and destroy a node. Return whether one of its callbacks is stuck."""
     node.stop()
     node.destroy_node()
     ends_s, boundary = time.monotonic() + _CALLBACKS_S, getattr(node, "boundary", None)

@@ -1,4 +1,4 @@
-"""The synchronizer node: camera messages in, frames and event images of one-second windows out."""
+"""The synchronizer node: it turns camera messages into frames and event images of one-second windows."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from crossspec_ros.windows.synchronizer import EventImageReady, FrameReady, Upda
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 _MAX_FRAME_ID = 256
-"""Characters. Every image has a copy."""
+"""Maximum characters of a frame id, which every image carries."""
 _LOOK_S = 0.1
-"""Time between two looks at the graph for a publisher."""
+"""Seconds between two searches for publishers."""
 _TOPICS = {EVENTS: "events", FRAMES: "image"}
 _STREAMS = {"events": EVENTS, "images": FRAMES}
-"""Streams by their rows of the diagnostics."""
+"""Streams by their rows in the diagnostics."""
 _RAW, _COMPRESSED = "sensor_msgs/Image", "sensor_msgs/CompressedImage"
 _IMAGES = {
     "raw": [("", _RAW)],
     "compressed": [("", _COMPRESSED)],
     "": [("", _RAW), ("", _COMPRESSED), ("/compressed", _COMPRESSED)],
 }
-"""Endings of the topic of the images and message types by `image_transport`, the preferred first."""
+"""Suffixes of the image topic and message types by `image_transport`, in order of preference."""
 
 
 class SynchronizerNode(GuardedNode):
@@ -69,7 +69,7 @@ class SynchronizerNode(GuardedNode):
         self._queue = MessageQueue(settings.queue_size, settings.queue_mb << 20)
         self._pulse = Pulse("windows")
         self._worker = self._pulse.start(self._work, "synchronizer")
-        # Streams that are not subscribed yet, with possible endings of the topic and message types.
+        # Streams without a subscription, with possible topic suffixes and message types.
         self._missing: dict[str, list[tuple[str, str]]] = {
             EVENTS: [("", kind) for kind in ([settings.event_type] if settings.event_type else EVENT_TYPES)],
             FRAMES: _IMAGES[settings.image_transport],
@@ -89,9 +89,9 @@ class SynchronizerNode(GuardedNode):
         self._worker.join(timeout=1.0)
 
     def _look(self) -> None:
-        """Subscribe to the streams that have a publisher, as messages of its type.
+        """Subscribe to streams that have a publisher, with the publisher's message type.
 
-        A stream with one possible topic and type needs no publisher.
+        A stream with a single possible topic and type needs no publisher.
         """
         for stream, candidates in list(self._missing.items()):
             for ending, kind in candidates:
@@ -126,15 +126,15 @@ class SynchronizerNode(GuardedNode):
         except queue.Full:
             self._problems["dropped_messages"] += 1
             self.get_logger().warning(
-                "messages arrive faster than they are decoded and some are dropped: send fewer events or "
-                "raise queue_size and queue_mb",
+                "messages arrive faster than they are decoded, and some are dropped: let the camera send "
+                "fewer events, or raise queue_size and queue_mb",
                 throttle_duration_sec=5.0,
             )
 
     def _work(self) -> None:
         while (item := self._queue.get()) is not None and not self._stopping:
             stream, message = item
-            # A bad message costs neither the next one nor the end of a window.
+            # An invalid message must not lose the next one or the end of a window.
             with self._pulse.busy(), self._refused():
                 for update in self._updates(stream, message):
                     with self._refused():
@@ -148,7 +148,7 @@ class SynchronizerNode(GuardedNode):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            # ROS fails in everything that is under way once it shuts down.
+            # All calls of ROS fail while it shuts down.
             if not self.context.ok():
                 return
             self._pipeline.refuse()
@@ -172,21 +172,21 @@ class SynchronizerNode(GuardedNode):
             self._outputs[type(update)].publish(image)
 
     def _fill(self, status: Status) -> None:
-        """Fill one of `INPUT_PARTS` of the diagnostics."""
-        taken = self._pipeline.stream
-        flow = {"packets": taken.packets, "events": taken.events, **self._flow}
+        """Fill a row of `INPUT_PARTS` of the diagnostics."""
+        events = self._pipeline.stream
+        flow = {"packets": events.packets, "events": events.events, **self._flow}
         faults = {**self._problems, **self._pipeline.counts}
         self._health.fill(status, flow, faults, self._pipeline.findings)
         if status.name == "queue":
             status.add("waiting", self._queue.qsize())
         if (stream := _STREAMS.get(status.name, "")) in self._missing:
-            # A summary ends with its cause; a warning would stay, and be logged after the driver has come.
+            # A summary ends with its cause. A warning would last, and be logged after the driver has started.
             status.summary(WARN, self._reason(stream))
 
     def _reason(self, stream: str) -> str:
-        """Return why a stream is not subscribed."""
+        """Return the reason why a stream has no subscription."""
         topic, types = self.resolve_topic_name(_TOPICS[stream]), self._published(stream)
-        problem = f"carries {', '.join(sorted(types))}, which is not read" if types else "has no publisher"
+        problem = f"has the unsupported type {', '.join(sorted(types))}" if types else "has no publisher"
         return f"{topic} {problem}: start the driver, or remap {_TOPICS[stream]} to the driver's topic"
 
 

@@ -1,4 +1,4 @@
-"""A captioner that runs, and an outsider who plays its synchronizer."""
+"""A running captioner, and an outsider that stands for its synchronizer."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ INPUTS = {"frame": Image, "event_image": Image, "window_closed": WindowClosed}
 
 
 class Stage:
-    """A running captioner and an outsider that also plays the synchronizer.
+    """A running captioner, and an outsider that also stands for the synchronizer.
 
-    `start` has the first second of a test; windows count from there.
+    `start` is the first second of a test, from which windows count.
     """
 
     def __init__(self, stack):
@@ -62,7 +62,7 @@ class Stage:
         self.wait(lambda: self.node.count_subscribers(report) and node.count_publishers(report))
 
     def reset(self):
-        """Bring back what the test before has changed."""
+        """Undo the changes of the previous test."""
         vars(self.decoder).update(vars(FakeDecoder()))
         if (now := state(self.node)) != "active":
             self.go(*["configure"] * (now == "unconfigured"), "activate")
@@ -83,22 +83,22 @@ class Stage:
         closed = Closed(at + SECOND, frames, images, 1000 * index, index, 10 * index, 1)
         self.topics["window_closed"].publish(closed_message(closed))
 
-    def report(self, index, *given, **options):
+    def report(self, index, *counts, **options):
         """Send a window and return its report."""
-        self.send(index, *given, **options)
-        return self.reports(len(self.told()) + 1)[-1]
+        self.send(index, *counts, **options)
+        return self.reports(len(self.received()) + 1)[-1]
 
-    def told(self):
-        """The reports of this test's windows; those of another test may come late."""
+    def received(self):
+        """Return the reports of this test's windows. Those of an earlier test may arrive late."""
         return [report for report in self["report"] if report.header.stamp.sec > self.start]
 
     def reports(self, number):
-        self.wait(lambda: len(self.told()) >= number)
-        assert len(self.told()) == number
-        return self.told()
+        self.wait(lambda: len(self.received()) >= number)
+        assert len(self.received()) == number
+        return self.received()
 
     def index(self, stamped):
-        """The number of the window whose end is this message's stamp."""
+        """Return the number of the window whose end is this message's stamp."""
         return stamped.header.stamp.sec - self.start - 1
 
     def __getitem__(self, topic):
@@ -118,19 +118,19 @@ class Stage:
         return self.node.set_parameters([Parameter(name, value=value)])[0]
 
     def ask(self, question, schema=""):
-        asked = self.asking.call_async(Ask.Request(question=question, schema=schema))
-        self.wait(asked.done)
-        return asked.result()
+        answer = self.asking.call_async(Ask.Request(question=question, schema=schema))
+        self.wait(answer.done)
+        return answer.result()
 
     def goal(self, question, schema="", on_words=lambda words: None):
-        """The handle of a goal and the future of its result."""
+        """Return the handle of a goal and the future of its result."""
         goal = AskAction.Goal(question=question, schema=schema)
-        sent = self.acting.send_goal_async(goal, lambda told: on_words(told.feedback.words))
+        sent = self.acting.send_goal_async(goal, lambda message: on_words(message.feedback.words))
         self.wait(sent.done)
         return sent.result(), sent.result().get_result_async()
 
     def hold(self):
-        """Hold the decoder up at its next work; return what waits until it is there, and what lets it go."""
+        """Block the decoder at its next work. Return functions that wait for the block, and release it."""
         started, released = threading.Event(), threading.Event()
 
         def gate(window, cancel):

@@ -1,4 +1,4 @@
-"""No message ends a node, whatever it holds and whatever a callback makes of it."""
+"""No message ends a node, even if its content is hostile or a callback fails."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def closed_windows():
 
 
 def storm(observer, topic, qos, messages):
-    """Publish all of these on a topic."""
+    """Publish hostile messages on a topic."""
     hostile = list(messages)
     publisher = observer.node.create_publisher(type(hostile[0]), topic, qos)
     observer.wait(publisher.get_subscription_count)
@@ -77,31 +77,33 @@ def value(observer, part, key):
     return observer.status(part)[2].get(key)
 
 
-def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_taken(capfd):
-    class Panic(BaseException):
-        """As libraries in Rust raise it."""
+def test_failed_callbacks_are_logged_and_counted(capfd):
+    """The node then handles the next message."""
 
-    class Unsayable(Exception):
+    class Panic(BaseException):
+        """Stands for a panic of a Rust library."""
+
+    class Unprintable(Exception):
         def __str__(self):
             raise RuntimeError("no words")
 
-    taken = []
+    received = []
     errors = {
         "half": RuntimeError("half a character: \ud800"),
-        "unsayable": Unsayable(),
+        "unprintable": Unprintable(),
         "exception": RuntimeError("broken"),
         "panic": Panic("index out of bounds"),
         "end": NodeError("nothing goes any more"),
     }
 
-    def take(message):
-        taken.append(message.data)
+    def fail(message):
+        received.append(message.data)
         if message.data in errors:
             raise errors[message.data]
 
     def make():
         node = GuardedNode("fragile")
-        node.create_subscription(String, "words", take, RELIABLE)
+        node.create_subscription(String, "words", fail, RELIABLE)
         node.create_service(ListParameters, "serve", lambda request, response: 1 / 0)
         return node
 
@@ -109,10 +111,10 @@ def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_
         words = observer.node.create_publisher(String, "words", RELIABLE)
         client = observer.node.create_client(ListParameters, "serve")
         observer.wait(lambda: words.get_subscription_count() and client.service_is_ready())
-        said = ["half", "unsayable", "exception", "panic", "well"]
-        for word in said:
+        sent = ["half", "unprintable", "exception", "panic", "well"]
+        for word in sent:
             words.publish(String(data=word))
-        observer.wait(lambda: taken == said)
+        observer.wait(lambda: received == sent)
         answer = client.call_async(ListParameters.Request())
         observer.wait(answer.done)
         assert answer.result() == ListParameters.Response()
@@ -121,13 +123,13 @@ def test_what_a_callback_raises_is_logged_counted_and_told_and_the_next_message_
         observer.wait(lambda: node.boundary.failed_callbacks >= 8)
         assert node.boundary.last_failure == "a timer: ZeroDivisionError: division by zero"
     logged = capfd.readouterr().err
-    # Of each callback one in five seconds is logged.
-    assert r"half a character: \ud800" in logged and logged.count("a timer could not be handled") == 1
+    # The node logs a callback once in five seconds.
+    assert r"half a character: \ud800" in logged and logged.count("failed to handle a timer") == 1
     with spinning(make) as node, pytest.raises(NodeError):
         next(iter(node.subscriptions)).callback(String(data="end"))
 
 
-def test_a_captioner_goes_on_captioning_after_every_hostile_message():
+def test_captioner_survives_hostile_messages():
     with outsider() as observer, spinning(lambda: CaptionerNode(load=lambda params: FakeDecoder())) as node:
         observer.wait(lambda: state(node) == "active")
         entities = (*node.subscriptions, *node.timers, *node.services)
@@ -137,19 +139,19 @@ def test_a_captioner_goes_on_captioning_after_every_hostile_message():
         storm(observer, "synchronizer/window_closed", RELIABLE, closed_windows())
         closed = observer.node.create_publisher(WindowClosed, "synchronizer/window_closed", RELIABLE)
         observer.wait(closed.get_subscription_count)
-        # The images that were announced are waited for while so many windows close.
+        # The captioner waits for announced images until `PATIENCE` more windows have closed.
         for sec in range(100, 101 + PATIENCE):
-            whole = WindowClosed()
-            whole.header.stamp.sec = sec
-            closed.publish(whole)
+            valid = WindowClosed()
+            valid.header.stamp.sec = sec
+            closed.publish(valid)
         observer.wait(lambda: any(end == 100 * 10**9 for end, *_ in observer.reports()))
-        # The diagnostics live too, and say what was wrong.
+        # The diagnostics continue as well, and count the messages.
         observer.wait(lambda: int(value(observer, "captioner: captions", "unusable_messages") or 0) >= 4)
         assert observer.status("captioner: threads")[:2] == (DiagnosticStatus.OK, "OK")
 
 
-def test_no_time_ends_the_diagnostics():
-    """That of a simulation, which anybody may publish."""
+def test_diagnostics_survive_any_simulated_time():
+    """Any node may publish /clock."""
     parameters = [Parameter("use_sim_time", value=True), Parameter("autostart", value=False)]
     make = lambda: CaptionerNode(load=lambda params: FakeDecoder(), parameter_overrides=parameters)  # noqa: E731
     with outsider() as observer, spinning(make):
@@ -162,7 +164,7 @@ def test_no_time_ends_the_diagnostics():
 
 
 @pytest.mark.parametrize("kinds", [(EventPacket, Image), (EventArray, CompressedImage)])
-def test_a_synchronizer_goes_on_closing_windows_after_every_hostile_message(kinds):
+def test_synchronizer_survives_hostile_messages(kinds):
     events, image = kinds
     parameters = [
         Parameter("frame_size", value=224),
@@ -185,7 +187,7 @@ def test_a_synchronizer_goes_on_closing_windows_after_every_hostile_message(kind
         closed = observer["/synchronizer/window_closed"]
 
         def goes_on():
-            # Again and again, for best effort may lose what is sent before both sides know each other.
+            # Repeated, because best effort may lose messages until both sides have discovered each other.
             for sec in (5, 8):
                 for publisher in publishers:
                     publisher.publish(stamped(publisher.msg_type(), sec))
@@ -205,8 +207,8 @@ def test_python_logging_reaches_rosout_once():
         observer.node.create_subscription(Log, "/rosout", heard.append, RELIABLE)
 
         def warned():
-            logging.getLogger("crossspec_ros.captioning.captioner").warning("a frame\nwas not read ahead")
-            return [message for message in heard if "read ahead" in message.msg]
+            logging.getLogger("crossspec_ros.captioning.captioner").warning("a frame\nwas not prefilled")
+            return [message for message in heard if "prefilled" in message.msg]
 
         observer.wait(warned)
         assert {(message.name, message.level) for message in warned()} == {("talkative", Log.WARN)}

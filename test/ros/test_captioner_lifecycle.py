@@ -1,4 +1,4 @@
-"""Transitions of the captioner: what becomes of windows, questions and models at each."""
+"""Windows, questions and models in transitions of the captioner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND = 10**9
 OK, WARN, ERROR = WindowReport.OK, WindowReport.WARN, WindowReport.ERROR
 
 
-def test_windows_of_an_inactive_captioner_are_reported_at_once(stage):
+def test_inactive_captioner_reports_windows_at_once(stage):
     reached, release = stage.hold()
     stage.send(4)
     assert reached()
@@ -32,17 +32,17 @@ def test_windows_of_an_inactive_captioner_are_reported_at_once(stage):
     stage.decoder.gate = None
     for index in (5, 6):
         stage.send(index)
-        stage.wait(lambda index=index: stage.told() and stage.index(stage.told()[-1]) == index)
+        stage.wait(lambda index=index: stage.received() and stage.index(stage.received()[-1]) == index)
     stage.wait(lambda: "activate it" in stage.observer.status("captioner: model")[1])
     assert stage.trigger("activate")
     stage.report(7)
-    told = [(stage.index(report), report.level, report.outcome) for report in stage.told()]
+    found = [(stage.index(report), report.level, report.outcome) for report in stage.received()]
     missed = [(index, WARN, "inactive") for index in (4, 5, 6)]
-    assert told == [*missed, (7, OK, "captioned")]
+    assert found == [*missed, (7, OK, "captioned")]
     assert not [one for one in stage["caption_stamped"] if stage.index(one) in (4, 5, 6)]
 
 
-def test_closed_window_without_its_images_is_reported_at_the_cleanup(stage):
+def test_cleanup_reports_windows_that_wait_for_images(stage):
     node = stage.node
     assert stage.trigger("deactivate")
     node._inputs._assembler.close((stage.start + 1) * SECOND, 1, 0, published_ns=2**62)
@@ -51,22 +51,22 @@ def test_closed_window_without_its_images_is_reported_at_the_cleanup(stage):
     assert report.outcome == "inactive"
 
 
-def test_images_before_the_configuration_do_not_count_as_lost(stage):
-    """Field case 35: the camera went on while the captioner was unconfigured."""
+def test_images_before_configuration_are_not_missing(stage):
+    """Field case 35: the camera ran while the captioner was unconfigured."""
     stage.go("deactivate", "cleanup", "configure", "activate")
     closed = closed_message(Closed((stage.start + 1) * SECOND, 8, 5, 1000, 0, 0, 0))
     stage.topics["window_closed"].publish(closed)
-    # The frame comes after the closing, so no more images of that window do.
+    # This frame arrives after the closing, so no more images of that window can arrive.
     stage.send(1)
     report, _ = stage.reports(2)
     assert not report.missing_images and not stage.node._inputs.counts["missing"]
 
 
-def test_another_target_is_loaded_after_deactivate_cleanup_and_set(stage):
+def test_target_may_change_after_cleanup(stage):
     refused = stage.change("target", "other")
     assert not refused.successful
     assert "parameter target cannot change now" in refused.reason and "clean up" in refused.reason
-    assert stage.change("target", "").successful, "as it is"
+    assert stage.change("target", "").successful, "no change"
     stage.go("deactivate", "cleanup")
     assert stage.change("target", "other").successful
     stage.go("configure", "activate")
@@ -76,7 +76,7 @@ def test_another_target_is_loaded_after_deactivate_cleanup_and_set(stage):
     assert stage.change("target", "").successful
 
 
-def test_state_can_be_asked_for_while_models_load():
+def test_services_answer_while_models_load():
     loading, loaded = threading.Event(), threading.Event()
 
     def load(settings):
@@ -88,9 +88,9 @@ def test_state_can_be_asked_for_while_models_load():
         assert loading.wait(20.0)
         client = observer.node.create_client(GetState, "/load/captioner/get_state")
         observer.wait(client.service_is_ready)
-        asked = client.call_async(GetState.Request())
-        observer.wait(asked.done)
-        assert asked.result().current_state.label == "configuring"
+        answer = client.call_async(GetState.Request())
+        observer.wait(answer.done)
+        assert answer.result().current_state.label == "configuring"
         changed = node.set_parameters([Parameter("question", value="where?"), Parameter("threads", value=2)])
         assert [one.successful for one in changed] == [True, False]
         loaded.set()
@@ -117,24 +117,24 @@ def test_deactivation_waits_for_the_pass_in_work(stage):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_failed_transition_unconfigures_the_node(stage, capfd, monkeypatch):
     class Panic(BaseException):
-        """As libraries in Rust raise it."""
+        """Stands for a panic of a Rust library."""
 
-    def panic(*told):
+    def panic(*args):
         monkeypatch.undo()
         raise Panic("byte index 3\x1b]0;owned\x07")
 
     node = stage.node
-    monkeypatch.setattr(node._outputs, "miss", panic)
+    monkeypatch.setattr(node._outputs, "report_missed", panic)
     assert not stage.trigger("deactivate")
     assert state(node) == "unconfigured" and stage.decoder.closed
     monkeypatch.setattr(node, "_load", panic)
     assert not stage.trigger("configure")
-    told = capfd.readouterr().err
-    assert r"byte index 3\x1b]0;owned" in told and "\x1b]" not in told
+    logged = capfd.readouterr().err
+    assert r"byte index 3\x1b]0;owned" in logged and "\x1b]" not in logged
     assert stage.trigger("configure")
 
 
-def test_a_goal_that_waits_at_the_end_is_told_why(stage):
+def test_deactivation_aborts_waiting_goals(stage):
     # A new captioner has no window to answer about.
     stage.go("deactivate", "cleanup", "configure", "activate")
     _, result = stage.goal("who?")
@@ -144,7 +144,7 @@ def test_a_goal_that_waits_at_the_end_is_told_why(stage):
     assert "deactivated" in result.result().result.reason
 
 
-def test_shut_down_it_leaves_nothing_behind_but_its_diagnostics():
+def test_shut_down_captioner_has_only_diagnostics():
     decoder = FakeDecoder()
     with spinning(lambda: CaptionerNode(lambda params: decoder, namespace="/shut")) as node:
         while state(node) != "active":
@@ -155,7 +155,7 @@ def test_shut_down_it_leaves_nothing_behind_but_its_diagnostics():
         assert not [one.topic_name for one in node.subscriptions if one.topic_name.startswith("/shut/")]
 
 
-def test_configuring_again_after_a_failure_subscribes_once():
+def test_repeated_configuration_subscribes_once():
     errors = [InputError("not yet"), RuntimeError("not yet")]
 
     def load(params):

@@ -1,4 +1,4 @@
-"""The captioner on its topics: one report per closed window, whatever the window lacks."""
+"""The captioner on its topics: one report per closed window, even if the window lacks images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECOND = 10**9
 OK, WARN, ERROR = WindowReport.OK, WindowReport.WARN, WindowReport.ERROR
 
 
-def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
+def test_window_has_report_captions_and_latencies(stage):
     text = "8 frames, 5 event images: What are the key elements in this scene?"
     for index in (3, 4, 5):
         report = stage.report(index, 8, 5)
@@ -46,8 +46,8 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
         assert stages["total"] >= stages["event_encode"] >= 0
         spans = {span.name: (span.start_ms, span.end_ms) for span in report.spans}
         assert spans["total"] == (0.0, stages["total"]) and "verify[0]" in spans
-    stage.wait(lambda: stage["caption_stamped"] == [report.caption for report in stage.told()])
-    assert {report.caption.header.frame_id for report in stage.told()} == {"camera"}
+    stage.wait(lambda: stage["caption_stamped"] == [report.caption for report in stage.received()])
+    assert {report.caption.header.frame_id for report in stage.received()} == {"camera"}
     stage.wait(lambda: [one.data for one in stage["caption"]] == [text] * 3)
     words = [(text, 3), (text, 4), (text, 5)]
     stage.wait(lambda: [(one.text, stage.index(one)) for one in stage["caption_partial"]] == words)
@@ -68,21 +68,21 @@ def test_each_window_gets_its_report_its_captions_and_its_latencies(stage):
         ((8, 0, False), WARN, "nothing", None, "nothing to be seen"),
     ],
 )
-def test_a_report_says_what_its_caption_rests_on(stage, sent, level, rests_on, degraded, text):
+def test_report_names_the_inputs_of_its_caption(stage, sent, level, rests_on, degraded, text):
     report = stage.report(0, *sent)
     assert (report.level, report.rests_on) == (level, rests_on) and report.message.startswith(text)
     assert degraded is None or list(report.degraded) == degraded
     is_caption = rests_on == "frames"
     stage.wait(lambda: len(stage["caption"]) == is_caption)
     if rests_on == "events":
-        # The draft of all event images takes the place of the one that was told before the window closed.
+        # The draft of all event images replaces the one from before the close.
         stage.wait(lambda: stage["caption_draft"][-1].text.startswith(text))
 
 
-def test_the_viewer_gets_the_draft_of_each_window(stage, monkeypatch):
-    """The next window's draft may come before the caption of the window before."""
+def test_viewer_gets_the_draft_of_each_window(stage, monkeypatch):
+    """The next window's draft may be published before the caption of the previous window."""
     texts = []
-    view = SimpleNamespace(text=lambda *told: texts.append(told), captioned=lambda *told: None)
+    view = SimpleNamespace(text=lambda *args: texts.append(args), captioned=lambda *args: None)
     monkeypatch.setattr(stage.node._outputs, "view", view)
     for index in (0, 1):
         stage.node._outputs.drafted(stage.start + index, f"draft {index}", "event_draft")
@@ -92,7 +92,7 @@ def test_the_viewer_gets_the_draft_of_each_window(stage, monkeypatch):
     assert texts == [("draft", f"draft {i}", (stage.start + i + 1) * SECOND) for i in (0, 1)]
 
 
-def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
+def test_slow_captioner_reports_skipped_windows(stage, capfd):
     reached, release = stage.hold()
     stage.send(0)
     assert reached()
@@ -100,10 +100,10 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
         stage.send(index)
     stage.wait(lambda: stage.node._captioner.waiting == 4)
     release()
-    told = [(stage.index(report), report.events, report.outcome) for report in stage.reports(5)]
+    found = [(stage.index(report), report.events, report.outcome) for report in stage.reports(5)]
     skipped = [(index, 1000 * index, "skipped") for index in (1, 2, 3)]
-    assert told == [(0, 0, "captioned"), *skipped, (4, 4000, "captioned")]
-    assert stage.told()[4].dropped_windows == 3
+    assert found == [(0, 0, "captioned"), *skipped, (4, 4000, "captioned")]
+    assert stage.received()[4].dropped_windows == 3
     lines = [line for line in capfd.readouterr().err.splitlines() if "skipped" in line]
     first = round((stage.start * SECOND - stage.node._outputs._origin_ns) / SECOND)
     assert [line.split("captioner: ")[1].split(":")[0] for line in lines] == [
@@ -111,26 +111,26 @@ def test_windows_that_come_too_fast_are_skipped_and_reported(stage, capfd):
     ]
 
 
-def test_a_picture_of_the_window_is_drawn_while_somebody_looks(stage):
+def test_picture_is_drawn_for_subscribers_only(stage):
     seen, node = [], stage.observer.node
     topic = "/captioner/annotated_image"
     stage.report(0, 8, 5)
     looking = node.create_subscription(Image, topic, seen.append, RELIABLE)
     stage.wait(lambda: node.count_publishers(topic))
-    time.sleep(0.3)  # until the captioner has seen who looks
+    time.sleep(0.3)  # until the captioner has discovered the subscriber
     stage.report(1, 8, 5)
     stage.wait(lambda: len(seen) == 1)
     assert rgb8_array(seen[0]).shape[1] == 2 * 240 + 18 and stage.index(seen[0]) == 1
     take_away(node, looking)
 
 
-def test_a_window_has_its_report_whatever_fails(stage, caplog, monkeypatch):
+def test_window_has_its_report_after_failures(stage, caplog, monkeypatch):
     class Models:
-        """Something large."""
+        """Stands for a large object."""
 
     held = []
 
-    def run_out(*told):
+    def run_out(*args):
         models = Models()
         models.cycle = models
         held.append(weakref.ref(models))
@@ -149,7 +149,7 @@ def test_a_window_has_its_report_whatever_fails(stage, caplog, monkeypatch):
     assert stage.report(4).outcome == "captioned"
 
 
-def test_live_parameters_are_followed_and_bad_values_refused(stage):
+def test_live_parameters_apply_and_invalid_values_are_refused(stage):
     decoder, change = stage.decoder, stage.change
     assert change("question", "where?").successful and change("max_new_tokens", 7).successful
     assert stage.report(0).message.endswith(" event images: where?") and decoder.options.max_new_tokens == 7
@@ -171,13 +171,13 @@ def test_live_parameters_are_followed_and_bad_values_refused(stage):
     assert decoder.options.max_new_tokens == 7 and decoder.policy.limits.proposers == (REHEARSAL, "memory")
     assert stage.report(1).message.endswith("where?") and decoder.options.sampling.temperature == 0.7
     assert change("temperature", 0.0).successful and stage.node._captioner.options.sampling is None
-    # Of several changes, one that is refused refuses all.
+    # A refused change refuses all changes of an atomic set.
     several = [Parameter("max_nodes", value=3), Parameter("schema", value="{")]
     assert not stage.node.set_parameters_atomically(several).successful
     assert decoder.policy.limits.max_nodes == 0
 
 
-def test_run_time_values_are_checked_as_at_the_start(stage):
+def test_values_are_checked_at_run_time(stage):
     """Field case 33."""
     assert stage.change("deadline_s", 1).successful
     assert stage.node.get_parameter("deadline_s").value == 1.0 and stage.node._captioner.deadline_s == 1.0
@@ -192,7 +192,7 @@ def test_run_time_values_are_checked_as_at_the_start(stage):
     assert not stage.node.has_parameter("qestion")
 
 
-def test_the_service_answers_the_question_that_it_was_asked(stage, capfd):
+def test_service_answers_questions(stage, capfd):
     stage.report(2)
     answered = stage.ask("who?")
     assert (answered.success, answered.answer.text, answered.reason) == (True, "answer to who?", "")
@@ -202,7 +202,7 @@ def test_the_service_answers_the_question_that_it_was_asked(stage, capfd):
     assert [future.result().answer.text for future in several] == [f"answer to {i}?" for i in range(3)]
     empty = stage.ask(" ")
     assert not empty.success and "empty" in empty.reason
-    # The answer is data and stays as it is, which the log must not.
+    # The answer is data and stays unchanged. The log escapes it.
     assert "who\x1b[2J\nand?" in stage.ask("who\x1b[2J\nand?").answer.text
     logged = "".join(capfd.readouterr())
     assert r"who\x1b[2J\nand?" in logged and "\x1b[2J" not in logged
@@ -210,15 +210,15 @@ def test_the_service_answers_the_question_that_it_was_asked(stage, capfd):
     assert "out of memory" in stage.ask("why?").reason
 
 
-def test_an_action_tells_the_words_as_they_come_and_ends_where_it_is_cancelled(stage):
+def test_action_streams_words_and_can_be_cancelled(stage):
     words = []
     stage.report(2)
     _, early = stage.goal("who?", '{"type":"integer"}', words.append)
     stage.wait(early.done)
-    told = early.result()
-    assert told.status == GoalStatus.STATUS_SUCCEEDED and told.result.success
-    assert told.result.answer.text == 'answer to who?{"type":"integer"}'
-    assert stage.index(told.result.answer) == 2
+    done = early.result()
+    assert done.status == GoalStatus.STATUS_SUCCEEDED and done.result.success
+    assert done.result.answer.text == 'answer to who?{"type":"integer"}'
+    assert stage.index(done.result.answer) == 2
     stage.wait(lambda: words == ["answer"])
     _, refused = stage.goal(" ")
     stage.wait(refused.done)
@@ -227,7 +227,7 @@ def test_an_action_tells_the_words_as_they_come_and_ends_where_it_is_cancelled(s
     stage.wait(long.done)
     assert long.result().status == GoalStatus.STATUS_ABORTED and "10000" in long.result().result.reason
 
-    # In work, it is cut short; behind that, it is never begun.
+    # Cancelling cuts the answer in work, and drops the waiting one.
     def gate(what, cancel):
         assert cancel.wait(20.0)
 
@@ -246,7 +246,7 @@ def test_an_action_tells_the_words_as_they_come_and_ends_where_it_is_cancelled(s
     assert "cancelled" in dropped.result.reason
 
 
-def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
+def test_standing_questions_are_answered_on_a_topic(stage):
     answers = stage["answers"]
     assert stage.change("questions", ["who? [me, you]", "where? [here, there]"]).successful
     stage.report(1)
@@ -259,16 +259,17 @@ def test_standing_questions_are_answered_on_a_topic_and_may_be_changed(stage):
     assert len(answers) == 2
 
 
-def test_captions_and_answers_follow_a_schema_and_what_is_no_whole_json_is_told(stage):
+def test_captions_and_answers_follow_a_schema(stage):
+    """Incomplete JSON is a fault."""
     assert stage.change("schema", '{"type": "boolean"}').successful
-    whole = stage.report(1, 8, 5)
+    complete = stage.report(1, 8, 5)
     stage.decoder.is_json = False
     cut = stage.report(2, 8, 5)
-    assert [(one.level, list(one.degraded)) for one in (whole, cut)] == [(OK, []), (WARN, ["no_json"])]
-    stage.wait(lambda: [one.data for one in stage["caption_json"]] == [whole.caption.text])
+    assert [(one.level, list(one.degraded)) for one in (complete, cut)] == [(OK, []), (WARN, ["no_json"])]
+    stage.wait(lambda: [one.data for one in stage["caption_json"]] == [complete.caption.text])
     answer = stage.ask("who?", '{"type":"integer"}')
     assert answer.answer.text == 'answer to who?{"type":"integer"}'
-    assert not answer.success and "whole JSON" in answer.reason
+    assert not answer.success and "complete JSON" in answer.reason
     stage.decoder.is_json = True
     assert stage.ask("who?", '{"type":"integer"}').success
     assert stage.ask("who?").answer.text == "answer to who?"
@@ -277,7 +278,7 @@ def test_captions_and_answers_follow_a_schema_and_what_is_no_whole_json_is_told(
     assert not stage.report(3, 8, 5).degraded
 
 
-def test_windows_that_show_nothing_new_are_reported_with_the_caption_that_holds(stage):
+def test_unchanged_windows_are_reported_with_the_valid_caption(stage):
     assert stage.change("when", "changed").successful
     first, still, other = (stage.report(index, 8, 5, seen=index < 3) for index in (1, 2, 3))
     assert [report.outcome for report in (first, still, other)] == ["captioned", "unchanged", "captioned"]
@@ -289,20 +290,20 @@ def test_windows_that_show_nothing_new_are_reported_with_the_caption_that_holds(
 
 
 def test_no_parameter_is_the_prefix_of_another(stage):
-    # ros2 param dump writes a tree, in which a name is a value or a branch.
+    # ros2 param dump writes a tree, in which a name is either a value or a branch.
     names = [parameter.name for parameter in stage.parameters]
     assert not [(a, b) for a in names for b in names if b.startswith(f"{a}.")]
 
 
-def test_a_captioner_to_which_no_window_comes_says_so(monkeypatch):
+def test_missing_windows_are_a_warning(monkeypatch):
     monkeypatch.setattr("crossspec_ros.ros.inputs.HOLD_S", 0.5)
     with outsider() as observer, spinning(lambda: CaptionerNode(lambda params: FakeDecoder())) as node:
         assert node.get_namespace() == "/"
-        observer.wait(lambda: observer.status("captioner: inputs")[1].startswith("no window has come yet"))
+        observer.wait(lambda: observer.status("captioner: inputs")[1].startswith("no window has arrived yet"))
         assert observer.status("captioner: inputs")[0] == DiagnosticStatus.WARN
 
 
-def test_frames_that_are_smaller_than_the_target_takes_are_a_warning(stage):
+def test_too_small_frames_are_a_warning(stage):
     stage.decoder.pair.target.spec.image_size = 5
     try:
         stage.go("deactivate", "activate")

@@ -1,4 +1,4 @@
-"""A node with a dead or stuck thread says so and ends with code 1, so that it is started again."""
+"""A node with a dead or stuck thread logs it and ends with code 1, so that it is restarted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fakes import FakeDecoder
 from crossspec_ros.ros import captioner_node, diagnostics, run as runs
 from crossspec_ros.ros.captioner_node import CaptionerNode
 
-def gate(*told):
+def gate(*args):
     {gate}
 
 class Decoder(FakeDecoder):
@@ -42,13 +42,13 @@ DEAD = "sys.exit('a thread of mine')"
 
 
 @pytest.mark.parametrize(
-    ("gate", "topic", "told"),
+    ("gate", "topic", "fault"),
     [
         (DEAD, WindowClosed, "has ended (SystemExit: a thread"),
         pytest.param(STUCK, Image, "has been stuck for", marks=pytest.mark.nightly),
     ],
 )
-def test_a_captioner_whose_thread_is_stuck_or_dead_is_an_error_and_ends(gate, topic, told):
+def test_dead_or_stuck_thread_ends_the_captioner(gate, topic, fault):
     is_image = topic is Image
     message = image_message(np.zeros((4, 4, 3), np.uint8), 0, "") if is_image else WindowClosed()
     script = NODE.format(here=str(Path(__file__).parents[1]), gate=gate)
@@ -61,22 +61,23 @@ def test_a_captioner_whose_thread_is_stuck_or_dead_is_an_error_and_ends(gate, to
             publisher = observer.node.create_publisher(topic, name, RELIABLE)
             observer.wait(publisher.get_subscription_count)
 
-            def is_told():
+            def is_reported():
                 publisher.publish(message)
                 level, status, _ = observer.status("captioner: threads")
-                return level == DiagnosticStatus.ERROR and told in status
+                return level == DiagnosticStatus.ERROR and fault in status
 
-            observer.wait(is_told)
+            observer.wait(is_reported)
             _, printed = node.communicate(timeout=60)
         finally:
             node.kill()
     assert node.returncode == 1
     (sentence,) = [line for line in printed.splitlines() if line.startswith("[FATAL]")]
-    assert told in sentence and sentence.endswith(": restart the node, and report it if it recurs")
+    assert fault in sentence
+    assert sentence.endswith(": restart the node, and report the problem if it recurs")
 
 
 @pytest.mark.nightly
-def test_a_stuck_node_ends_also_where_nobody_reads_what_it_says():
+def test_stuck_node_ends_with_a_full_log_pipe():
     _, writer = os.pipe()
     os.set_blocking(writer, False)
     with suppress(BlockingIOError):
@@ -86,7 +87,7 @@ def test_a_stuck_node_ends_also_where_nobody_reads_what_it_says():
     message = image_message(np.zeros((4, 4, 3), np.uint8), 0, "")
     script = NODE.format(here=str(Path(__file__).parents[1]), gate=STUCK)
     with outsider() as observer:
-        # Nothing of its start may be logged there.
+        # The start of the node must not log into the full pipe.
         command = [sys.executable, "-c", script, "--ros-args", "--log-level", "fatal"]
         node = subprocess.Popen(command, stderr=writer)
         try:

@@ -1,4 +1,4 @@
-"""Rows of `/diagnostics`, and nodes that are there twice."""
+"""Rows of `/diagnostics`, and duplicate nodes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_lasting_fault_is_logged_once(observer, spin, capfd):
 
 
 def looked(publishers, nodes=(("sync", "/"),)):
-    """The message about a graph of these publishers by topic."""
+    """Return the message about a graph with these publishers by topic."""
     graph = SimpleNamespace(
         subscriptions=[SimpleNamespace(topic_name=topic, msg_type=EventPacket) for topic in publishers],
         get_publishers_info_by_topic=lambda topic: [
@@ -113,7 +113,7 @@ A, B = ("driver", "/"), ("driver", "/left")
 
 
 @pytest.mark.parametrize(
-    ("publishers", "told"),
+    ("publishers", "message"),
     [
         ({"/events": [A]}, "OK"),
         ({"/events": [A], "/image": [B]}, "OK"),
@@ -130,25 +130,25 @@ A, B = ("driver", "/"), ("driver", "/left")
         ),
     ],
 )
-def test_two_publishers_of_an_input_are_named(publishers, told):
-    assert looked(publishers) == told
+def test_two_publishers_of_an_input_are_named(publishers, message):
+    assert looked(publishers) == message
 
 
-def test_another_node_of_this_name_is_named():
+def test_duplicate_node_name_is_a_warning():
     assert looked({}, [("sync", "/"), ("sync", "/robot")]) == "OK"
-    told = looked({}, [("sync", "/"), ("other", "/"), ("sync", "/")])
-    assert told.startswith("another node is named /sync: stop one, or give it another name or namespace")
+    message = looked({}, [("sync", "/"), ("other", "/"), ("sync", "/")])
+    assert message.startswith("another node has the name /sync: stop one, or change its name or namespace")
 
 
 def logged(observer, text):
-    """Names of the loggers that have warned of this."""
+    """Return a function that returns the names of the loggers with this warning."""
     heard = []
     observer.node.create_subscription(Log, "/rosout", heard.append, RELIABLE)
     return lambda: {log.name for log in heard if text in log.msg and log.level == Log.WARN}
 
 
 def test_second_driver_is_in_log_and_diagnostics(observer, spin):
-    """Field case 28; of the counters that it makes rise there is no remedy."""
+    """Field case 28. The counters that the second driver raises have no warnings of their own."""
     warned = logged(observer, "two nodes publish /events: /driver and /outsider; stop one")
     spin(SynchronizerNode)
     driver = spin(lambda: rclpy.create_node("driver"))
@@ -166,18 +166,18 @@ def test_second_driver_is_in_log_and_diagnostics(observer, spin):
 
 
 def test_two_nodes_of_one_name_warn_both(observer, spin):
-    """Field case 30; a node in another namespace is no duplicate."""
-    warned = logged(observer, "another node is named ")
+    """Field case 30. A node in another namespace is no duplicate."""
+    warned = logged(observer, "another node has the name ")
     spin(SynchronizerNode)
     spin(lambda: SynchronizerNode(namespace="robot"))
     observer.wait(lambda: observer.status("robot/synchronizer: graph")[0] == OK)
     observer.wait(lambda: observer.status("synchronizer: graph")[0] == OK)
     spin(SynchronizerNode)
 
-    def told():
+    def warnings():
         rows = [row for array in observer["/diagnostics"][-9:] for row in array.status]
         return [row.message for row in rows if row.name == "synchronizer: graph" and row.level == WARN]
 
-    observer.wait(lambda: len(told()) > 2 and warned() == {"synchronizer"})
-    assert all("another node is named /synchronizer: " in message for message in told())
+    observer.wait(lambda: len(warnings()) > 2 and warned() == {"synchronizer"})
+    assert all("another node has the name /synchronizer: " in message for message in warnings())
     assert observer.status("robot/synchronizer: graph")[0] == OK

@@ -1,4 +1,4 @@
-"""The camera node on its topics: dv network streams that come and go, and sources that do not exist."""
+"""The camera node on its topics: dv network streams that reconnect, and missing sources."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ time.sleep(60)
 
 
 class Stage:
-    """A node that captures in a thread, and what comes of it."""
+    """A node that captures in a thread, and its messages."""
 
     def __init__(self, stack, parameters):
         self.packets, self.images = [], []
@@ -78,7 +78,7 @@ class Stage:
         stack.callback(self.node.stop)
 
     def events(self):
-        """All events with ROS time in ns."""
+        """Return ROS times in ns and y of all events."""
         stream = PacketStream()
         batches = [stream.decode(packet)[1] for packet in self.packets]
         return np.concatenate([batch.t for batch in batches]), np.concatenate([batch.y for batch in batches])
@@ -90,7 +90,8 @@ def stage():
         yield lambda **parameters: Stage(stack, parameters)
 
 
-def test_a_stream_is_published_whole_and_again_after_its_server_was_killed(stage):
+def test_stream_is_complete_before_and_after_a_reconnection(stage):
+    """The server is killed in between."""
     ports = free_ports(2)
     stage = stage(source=f"tcp://127.0.0.1:{ports[0]}", frames_source=f"127.0.0.1:{ports[1]}")
     stage.wait(lambda: len(stage.node._complaints) == 2)
@@ -103,7 +104,7 @@ def test_a_stream_is_published_whole_and_again_after_its_server_was_killed(stage
             t_ns, y = (values[-BATCHES * EVENTS :] for values in stage.events())
             i, k = np.repeat(np.arange(BATCHES), EVENTS), np.tile(np.arange(EVENTS), BATCHES)
             np.testing.assert_array_equal(y, i)
-            # Stamps are times of arrival, and the sensor's clock keeps the steps between events.
+            # Stamps are times of arrival. The sensor's clock gives the steps between events.
             late_ns = t_ns - (start_us + i * 10_000 + k * 90) * 1000
             assert np.all(abs(late_ns) < 5e8) and np.ptp(late_ns) < 1e8
             assert (stage.images[-1].encoding, stage.images[-1].data[0]) == ("bgr8", 28)
@@ -115,7 +116,7 @@ def test_a_stream_is_published_whole_and_again_after_its_server_was_killed(stage
 
 
 def rows(node):
-    """The rows of a node's sources in its diagnostics."""
+    """Return the rows of a node's sources in its diagnostics."""
     filled = []
     for source in node._sources:
         filled.append(Status(str(source)))
@@ -127,8 +128,8 @@ def items(source, stop=None):
     return source.items(stop or threading.Event(), time.time_ns)
 
 
-def test_a_silent_server_is_tried_again(monkeypatch):
-    """dv-processing would hold the interpreter's lock for as long as the server is silent."""
+def test_silent_server_is_retried(monkeypatch):
+    """dv-processing would hold the interpreter's lock while the server is silent."""
     monkeypatch.setattr(dv_camera, "CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         (source,) = open_sources(f"tcp://127.0.0.1:{mute.getsockname()[1]}", "")
@@ -136,14 +137,14 @@ def test_a_silent_server_is_tried_again(monkeypatch):
         assert [link.is_up for link in links] == [False, False] and "timed out" in links[0].why
 
 
-def test_a_server_of_another_stream_is_refused_at_once():
+def test_server_of_another_stream_is_refused_at_once():
     ports = free_ports(2)
     with serving(SERVER, *ports), refused("stream-without-events", port=ports[1]):
         next(items(*open_sources(f"tcp://127.0.0.1:{ports[1]}", "")))
 
 
 class Reader:
-    """Stands for a connection that brings these frames, or raises them, and ends."""
+    """Stands for a connection that returns these frames, or raises them, and ends."""
 
     def __init__(self, *frames):
         self._frames = list(frames)
@@ -165,7 +166,7 @@ FRAME = dv.Frame(5, np.zeros((6, 8, 3), np.uint8))
 
 
 def source_of(*readers):
-    """A source whose connections are these, or raise them, and the pauses between them."""
+    """Return the items of a source with these connections or errors, and its `Stop`."""
     left = list(readers)
 
     def connect():
@@ -200,7 +201,7 @@ def test_pauses_between_connections_double_until_data_come():
 
 
 @pytest.mark.parametrize("error", [InputError("no events"), ImportError("dv_processing"), MemoryError()])
-def test_a_first_connection_that_can_never_work_is_an_error(error):
+def test_impossible_first_connection_is_an_error(error):
     with pytest.raises(type(error)):
         list(source_of(error)[0])
 
@@ -211,7 +212,7 @@ def test_missing_library_is_refused(monkeypatch):
         next(items(*open_sources("camera", "")))
 
 
-def test_missing_camera_is_reported_and_tried_again(stage, capfd):
+def test_missing_camera_is_reported_and_retried(stage, capfd):
     if dv.io.camera.discover():
         pytest.skip("a camera is attached")
     stage = stage(source="camera")
@@ -265,5 +266,5 @@ def test_losses_and_unusable_frames_fill_no_log(stage, monkeypatch, capfd):
     assert stage.node._published["image"] == 3
     (row,) = rows(stage.node)
     assert (row.values["disconnections"], row.values["unusable_messages"]) == ("100", "3")
-    told = capfd.readouterr().err
-    assert [told.count(word) for word in ("connected", "it has gone", "2 channels")] == [2, 1, 1]
+    logged = capfd.readouterr().err
+    assert [logged.count(word) for word in ("connected", "it has gone", "2 channels")] == [2, 1, 1]

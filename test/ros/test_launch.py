@@ -1,4 +1,4 @@
-"""Launch files: their arguments, what reaches the nodes, and what the end of a node means."""
+"""Launch files: their arguments, the nodes' parameters, and the end of nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crossspec_ros.settings import CaptionerSettings, PlayerSettings
 ROOT = Path(__file__).parents[2]
 
 
-def test_launch_file_needs_no_more_than_ros_has():
+def test_launch_file_needs_ros_packages_only():
     """Launch runs in the Python of `ros2`, which has no packages of a virtual environment."""
     code = """
 import sys
@@ -33,28 +33,28 @@ for file in (ROOT / "launch").glob("*.launch.py"):
 
 @pytest.fixture
 def launch():
-    # The repository has a folder launch/ itself.
+    # The repository also has a folder launch/.
     pytest.importorskip("launch_ros", reason="needs a ROS installation")
     return pytest.importorskip("launch")
 
 
 @pytest.fixture
 def guest(launch):
-    """Return a maker of a guest with these launch arguments over the defaults."""
+    """Return a function that makes a guest with launch arguments over the defaults."""
     from crossspec_ros.ros.launch_actions import Guest, arguments
 
-    def make(**given):
+    def make(**values):
         context = launch.LaunchContext()
         declared = arguments("replay.yaml", "false", PlayerSettings, CaptionerSettings)
         context.launch_configurations.update({name: default for name, (default, _) in declared.items()})
-        context.launch_configurations.update(given)
+        context.launch_configurations.update(values)
         return Guest(context)
 
     return make
 
 
 def parameters(node):
-    """Return params_file and the values that a node gets over it."""
+    """Return a node's params_file and the values that override it."""
     from launch_ros.utilities import evaluate_parameters
 
     from launch import LaunchContext
@@ -62,13 +62,13 @@ def parameters(node):
     return evaluate_parameters(LaunchContext(), node._Node__parameters)
 
 
-def test_only_given_arguments_reach_a_node(guest):
+def test_only_set_arguments_reach_a_node(guest):
     file, values = parameters(guest().node(CaptionerSettings))
     assert (file, values) == (share_dir() / "config" / "replay.yaml", {})
 
 
 def test_arguments_keep_their_types(guest):
-    """YAML makes a truth value of the text yes."""
+    """YAML would read the text yes as a boolean."""
     one, several = "Is it dark? [yes, no]", "['Is it dark? [yes, no]', 'Is it wet? [yes, no]']"
     made = guest(question="yes", dtype="bf16", questions=one, rate="2", loop="true", use_sim_time="true")
     _, captioner = parameters(made.node(CaptionerSettings))
@@ -96,7 +96,7 @@ def test_missing_params_file_is_refused(guest):
         ("false", -9, True, 3),
     ],
 )
-def test_end_of_a_node_ends_the_replay_if_it_is_for_good(guest, respawn, code, is_player, ended):
+def test_final_end_of_a_node_ends_the_replay(guest, respawn, code, is_player, ended):
     made = guest(use_respawn=respawn)
     nodes = [object() for _ in range(3)]
     made.nodes, made.player = nodes, nodes[-1]
@@ -131,7 +131,7 @@ def test_end_of_a_live_node_ends_no_other(guest):
     ],
 )
 def test_unknown_argument_gets_a_warning(launch, monkeypatch, configured, typed, warned):
-    """An including file has arguments of its own, of which only similar names are reported."""
+    """Only similar names are reported among the arguments of an including file."""
     from crossspec_ros.ros import launch_actions
 
     lines = []
@@ -144,8 +144,8 @@ def test_unknown_argument_gets_a_warning(launch, monkeypatch, configured, typed,
 
 
 @pytest.mark.parametrize("kind", ["dsec_replay", "live"])
-def test_launch_file_declares_its_arguments_in_a_scope_of_its_own(launch, kind):
-    """An including file may have arguments of these names."""
+def test_launch_file_declares_arguments_in_its_scope(launch, kind):
+    """An including file may have arguments with the same names."""
     from launch.launch_description_sources import PythonLaunchDescriptionSource
 
     context = launch.LaunchContext()

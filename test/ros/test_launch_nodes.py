@@ -1,4 +1,4 @@
-"""What is launched does what the README says; needs a ROS installation in which this package was built."""
+"""Launch files start working nodes. Needs a ROS installation in which this package was built."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ packages = pytest.importorskip("ament_index_python.packages")
 try:
     INSTALLED = packages.get_package_prefix("crossspec_ros")
 except packages.PackageNotFoundError:
-    reason = "crossspec_ros is not where ros2 launch looks: colcon build, then source install/setup.bash"
+    reason = "ros2 launch does not find crossspec_ros: run colcon build, then source install/setup.bash"
     pytest.skip(reason, allow_module_level=True)
 
 HERE = Path(__file__).resolve().parents[1]
 REPLAY, LIVE = "dsec_replay.launch.py", "live.launch.py"
 ENDED_S = 10.0
-"""Longer than launch lets a node live after Ctrl-C, on a busy machine too."""
+"""Longer than launch waits for a node after Ctrl-C, even on a busy machine."""
 
 
 class Launch:
-    """A launch in a session of its own: launch itself and its nodes are one process group."""
+    """A launch in its own session. Launch and its nodes are one process group."""
 
     def __init__(self, process, log):
         self.process = process
@@ -54,12 +54,12 @@ class Launch:
         return self.process.poll() is not None
 
     def until(self, observer, condition, timeout_s=120.0):
-        """Wait for a condition on what is observed, for as long as launch runs."""
+        """Wait for a condition on the observed messages while launch runs."""
         observer.wait(lambda: condition() or self.ended(), timeout_s)
         assert condition(), self.output
 
     def wait(self, timeout_s=120.0):
-        """The exit code, once launch and every node have ended."""
+        """Return the exit code once launch and all nodes have ended."""
         deadline = time.monotonic() + timeout_s
         while self.lives():
             assert time.monotonic() < deadline, f"not over after {timeout_s:g} s: {self.output}"
@@ -67,7 +67,7 @@ class Launch:
         return self.process.wait()
 
     def nodes(self):
-        """The process ids of the nodes that run, by their names."""
+        """Return the process ids of the running nodes by their names."""
         return {
             word.removeprefix("__node:="): each.pid
             for each in psutil.process_iter(["cmdline", "ppid"])
@@ -77,12 +77,12 @@ class Launch:
         }
 
     def interrupt(self):
-        """Ctrl-C, as a terminal tells it: to launch and to every node."""
+        """Send SIGINT to launch and to every node, as a terminal does for Ctrl-C."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGINT)
 
     def lives(self):
-        """Whether anything of it does."""
+        """Return whether a process of the launch is alive."""
         self.process.poll()
         try:
             os.killpg(self.process.pid, 0)
@@ -93,12 +93,12 @@ class Launch:
 
 @contextmanager
 def launched(folder, file, *arguments, prefix=None):
-    """Launch a file of ours or one by its path, with the executables of `prefix`; interrupted at the end."""
+    """Run a launch file by name or path, with the executables of `prefix`, and interrupt it at the end."""
     environment = os.environ | {"ROS_LOG_DIR": str(folder), "TMPDIR": str(folder)}
     if prefix:
         environment["AMENT_PREFIX_PATH"] = f"{prefix}{os.pathsep}{environment['AMENT_PREFIX_PATH']}"
     log, ours = folder / "launch.log", [] if os.path.isabs(file) else ["crossspec_ros"]
-    # Where there is no terminal, launch passes a SIGINT on, and the nodes get it twice.
+    # Without a terminal, launch forwards SIGINT, and the nodes get it twice.
     terminal, stdin = pty.openpty()
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -125,7 +125,7 @@ def launched(folder, file, *arguments, prefix=None):
 
 
 def without_models(installed, folder):
-    """An installation like the one at `installed`, but its captioner needs no models."""
+    """Return a copy of the installation at `installed` whose captioner needs no models."""
     marker = folder / "share" / "ament_index" / "resource_index" / "packages" / "crossspec_ros"
     nodes = folder / "lib" / "crossspec_ros"
     for parent in (marker.parent, nodes):
@@ -143,14 +143,14 @@ def without_models(installed, folder):
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a launch file with the models."""
+    """Return a function that runs a launch file with the models."""
     with ExitStack() as stack:
         yield lambda file, *arguments: stack.enter_context(launched(tmp_path, file, *arguments))
 
 
 @pytest.fixture
 def start_quickly(tmp_path):
-    """Starts a launch file with a captioner that has no models to load."""
+    """Return a function that runs a launch file with a captioner without models."""
     prefix = without_models(INSTALLED, tmp_path / "prefix")
     with ExitStack() as stack:
         yield lambda file, *arguments: stack.enter_context(
@@ -165,7 +165,7 @@ def observer():
 
 
 def ask(launch, observer, kind, service, **fields):
-    """The answer of a service; asked again because one is lost on a client that is not yet discovered."""
+    """Return the answer of a service. Requests repeat, because they are lost before discovery."""
     client = observer.node.create_client(kind, service)
     launch.until(observer, client.service_is_ready)
     began, answers = time.monotonic(), []
@@ -196,19 +196,19 @@ def test_replay_captions_every_window_and_ends(start, observer):
 
 
 def test_arguments_reach_the_nodes(start_quickly, observer, tmp_path):
-    given = {"captioner": {"question": "yes", "mode": "autoregressive"}, "dsec_player": {"rate": 2.5}}
-    arguments = [f"{name}:={value}" for values in given.values() for name, value in values.items()]
+    by_node = {"captioner": {"question": "yes", "mode": "autoregressive"}, "dsec_player": {"rate": 2.5}}
+    arguments = [f"{name}:={value}" for values in by_node.values() for name, value in values.items()]
     launch = start_quickly(REPLAY, *arguments, params_file(tmp_path, "dsec_player", loop=True))
-    for node, values in given.items():
+    for node, values in by_node.items():
         service = f"/{node}/get_parameters"
         answer = ask(launch, observer, GetParameters, service, names=list(values))
         assert [parameter_value_to_python(value) for value in answer.values] == list(values.values())
     launch.until(observer, observer.reports)
-    # YAML would make a truth value of this question.
+    # YAML would read this question as a boolean.
     assert observer.reports()[0][2].endswith(": yes")
 
 
-def test_missing_recording_ends_launch_with_a_sentence_and_an_error(start, tmp_path):
+def test_missing_recording_ends_launch_with_an_error(start, tmp_path):
     launch = start(REPLAY, f"sequence:={tmp_path / 'nothing'}")
     assert launch.wait() == 1
     assert f"the recording '{tmp_path / 'nothing'}' does not exist: give " in launch.output
@@ -231,7 +231,8 @@ def generate_launch_description():
 """
 
 
-def test_guest_takes_parameters_and_namespace_and_ends_no_other(start_quickly, observer, tmp_path):
+def test_included_launch_file_keeps_to_its_scope(start_quickly, observer, tmp_path):
+    """It gets parameters and namespace of the including file, and its end ends no other process."""
     file = tmp_path / "parent.launch.py"
     file.write_text(PARENT.format(file=REPLAY, arguments={"rate": "8", "loop": "false"}))
     launch = start_quickly(str(file))
@@ -242,11 +243,11 @@ def test_guest_takes_parameters_and_namespace_and_ends_no_other(start_quickly, o
     assert not launch.ended()
 
 
-def test_ctrl_c_ends_every_node_soon_and_quietly(start, observer):
+def test_ctrl_c_ends_all_nodes_quietly(start, observer):
     launch = start(REPLAY)
 
     def between_captions():
-        # The player waits for each report, so frames of the next window say that the last is done with.
+        # The player waits for each report, so frames of the next window mean that the last one is done.
         return len(observer["/synchronizer/frame"]) >= 8 * len(observer.reports()) + 3 > 8
 
     launch.until(observer, between_captions, 300.0)
@@ -257,7 +258,7 @@ def test_ctrl_c_ends_every_node_soon_and_quietly(start, observer):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["captioner", "dsec_player"])
-def test_a_killed_node_comes_back_and_the_others_live_on(start_quickly, observer, tmp_path, name):
+def test_killed_node_is_restarted_alone(start_quickly, observer, tmp_path, name):
     launch = start_quickly(REPLAY, "use_respawn:=true", "rate:=4", "loop:=true")
     launch.until(observer, observer.reports)
     before = launch.nodes()
@@ -269,7 +270,7 @@ def test_a_killed_node_comes_back_and_the_others_live_on(start_quickly, observer
     assert {node for node in before if after[node] != before[node]} == {name}
 
 
-def test_the_nodes_take_namespace_time_and_log_level_from_launch(start_quickly, observer):
+def test_namespace_time_and_log_level_reach_nodes(start_quickly, observer):
     launch = start_quickly(REPLAY, "namespace:=front", "use_sim_time:=true", "log_level:=error", "loop:=true")
     service = "/front/synchronizer/get_parameters"
     answer = ask(launch, observer, GetParameters, service, names=["use_sim_time"])
@@ -281,7 +282,7 @@ def test_the_nodes_take_namespace_time_and_log_level_from_launch(start_quickly, 
     assert "[INFO] [captioner" not in launch.output.replace("[INFO] [captioner-2]: process", "")
 
 
-def test_nav2_hears_that_an_active_captioner_lives(start_quickly, observer, tmp_path):
+def test_active_captioner_has_a_bond(start_quickly, observer, tmp_path):
     status = pytest.importorskip("bond.msg", reason="needs nav2's messages").Status
     heard = []
     observer.node.create_subscription(status, "/bond", heard.append, 10)
@@ -289,7 +290,7 @@ def test_nav2_hears_that_an_active_captioner_lives(start_quickly, observer, tmp_
 
     client = observer.node.create_client(ChangeState, "/captioner/change_state")
     launch.until(observer, client.service_is_ready)
-    # By its answer each side knows the other.
+    # An answer shows that both sides have discovered each other.
     ask(launch, observer, GetState, "/captioner/get_state")
 
     def change(transition):
@@ -298,10 +299,10 @@ def test_nav2_hears_that_an_active_captioner_lives(start_quickly, observer, tmp_
     change(Transition.TRANSITION_CONFIGURE)
     change(Transition.TRANSITION_ACTIVATE)
     launch.until(observer, lambda: len(heard) >= 3)
-    assert {(told.id, told.active) for told in heard} == {("captioner", True)}
+    assert {(one.id, one.active) for one in heard} == {("captioner", True)}
     change(Transition.TRANSITION_DEACTIVATE)
     launch.until(observer, lambda: not heard[-1].active)
-    assert len({told.instance_id for told in heard}) == 1
+    assert len({one.instance_id for one in heard}) == 1
 
 
 def test_best_effort_cameras_are_captioned(start_quickly, observer):
@@ -312,11 +313,11 @@ def test_best_effort_cameras_are_captioned(start_quickly, observer):
     launch.until(observer, lambda: observer.node.count_publishers("/captioner/report"))
     slots = count()
 
-    def film_until_a_window_is_whole():
+    def film_until_a_window_is_complete():
         slot = next(slots)
         images.publish(frame(125 * slot, value=100 + slot % 8))
         events.publish(packet(125 * slot, seq=slot))
         reports = [(message, report.events) for _, _, message, report in observer.reports()]
         return any(message.startswith("8 frames, 5 event images") and n == 80 for message, n in reports)
 
-    launch.until(observer, film_until_a_window_is_whole)
+    launch.until(observer, film_until_a_window_is_complete)

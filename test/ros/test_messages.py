@@ -1,4 +1,4 @@
-"""Messages: images and counts survive the way there and back, and the queue is bounded."""
+"""Conversions of images and counts are exact both ways, and the queue is bounded."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from crossspec_ros.windows.window import WindowClosed
 RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
 
 
-def test_an_image_comes_back_as_it_went():
+def test_image_survives_both_conversions():
     message = image_message(RGB, 1_700_000_000_123_456_789, "camera")
     assert (message.encoding, message.header.frame_id) == ("rgb8", "camera")
     assert to_ns(message.header.stamp) == 1_700_000_000_123_456_789
     np.testing.assert_array_equal(rgb8_array(message), RGB)
 
 
-def test_a_message_type_that_is_not_installed_is_a_sentence():
+def test_missing_message_type_is_refused():
     with refused("message-type-missing"):
         message_class("dv_ros2_msgs/EventArray")
     assert message_class("dvs_msgs/EventArray").__name__ == "EventArray"
@@ -43,14 +43,14 @@ def test_a_message_type_that_is_not_installed_is_a_sentence():
     ("field", "value", "code"),
     [("encoding", "nonsense", "rgb8-other-encoding"), ("data", b"\0" * 7, "rgb8-short")],
 )
-def test_a_broken_image_is_a_sentence(field, value, code):
+def test_invalid_image_is_refused(field, value, code):
     message = image_message(RGB, 0, "camera")
     setattr(message, field, value)
     with refused(code):
         rgb8_array(message)
 
 
-def test_a_closed_window_says_how_much_to_wait_for():
+def test_closed_window_survives_both_conversions():
     closed = WindowClosed(5_000_000_000, 8, 5, events=1_234_567, lost_packets=3, late_events=2, late_frames=1)
     message = closed_message(closed)
     assert to_ns(message.header.stamp) == 5_000_000_000
@@ -70,7 +70,7 @@ def test_queue_is_bounded_in_messages_and_in_payload():
     with pytest.raises(queue.Full):
         waiting.put_nowait(("events", b""))
     assert [waiting.get() for _ in items] == items and waiting.bytes == 0
-    # A message that is larger than the bound may wait alone, and the end may come at any time.
+    # A single message may exceed the bound, and None always fits.
     waiting.put_nowait(("frames", SimpleNamespace(data=bytes(500))))
     with pytest.raises(queue.Full):
         waiting.put_nowait(items[2])

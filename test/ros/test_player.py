@@ -1,4 +1,4 @@
-"""The player and what it waits for, with the real synchronizer and a captioner that needs no models."""
+"""The player, with the real synchronizer and a captioner without models."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECOND, MS = 10**9, 10**6
 
 
 def record(path, stamps_ms):
-    """A bag with a packet of ten events at each of these times."""
+    """Write a bag with a packet of ten events at each of these times."""
     with write_bag(path) as write:
         for seq, ms in enumerate(stamps_ms):
             t = ms * 1000 + np.arange(10)
@@ -52,7 +52,7 @@ def remapped(**topics):
 
 @pytest.fixture
 def stage():
-    """What an outsider saw, a player among the other nodes for given parameters, and the decoder."""
+    """Yield an observer, a function that starts all nodes and returns the player, and the decoder."""
     with ExitStack() as stack:
         observer = stack.enter_context(outsider())
         decoder = FakeDecoder()
@@ -72,43 +72,44 @@ def closed(observer):
     return [to_ns(message.header.stamp) // SECOND for message in observer["/synchronizer/window_closed"]]
 
 
-def test_no_window_is_waited_for_that_a_gap_jumps_over(stage, tmp_path):
+def test_player_skips_windows_of_a_gap(stage, tmp_path):
     observer, player, _ = stage
     times = [*range(2500, 4500, 100), *range(20_200, 22_300, 100)]
     player(record(tmp_path / "bag", times), rate=100.0, every_window=True).play()
     observer.wait(lambda: closed(observer) == [3, 4, 5, 21, 22, 23])
 
 
-def test_a_recording_shorter_than_a_jump_is_looped(stage, tmp_path):
+def test_short_recording_is_looped(stage, tmp_path):
+    """The recording is shorter than the minimum backward jump."""
     observer, player, _ = stage
     node = player(record(tmp_path / "bag", range(5600, 5900, 20)), rate=1.0, loop=True)
 
     def play():
-        with suppress(Exception):  # its node goes while it plays
+        with suppress(Exception):  # the node is destroyed while it plays
             node.play()
 
     threading.Thread(target=play, daemon=True).start()
     observer.wait(lambda: len(observer["/captioner/report"]) >= 3)
     assert set(closed(observer)) == {6}
-    told = {closed_window(message)[1:5] for message in observer["/synchronizer/window_closed"]}
-    assert told == {(0, 5, 150, 0)}
+    counts = {closed_window(message)[1:5] for message in observer["/synchronizer/window_closed"]}
+    assert counts == {(0, 5, 150, 0)}
 
 
-def test_windows_that_the_captioner_failed_on_end_the_replay_with_a_sentence(stage, tmp_path):
+def test_failed_windows_fail_the_replay(stage, tmp_path):
     observer, player, decoder = stage
     decoder.fail = True
     node = player(record(tmp_path / "bag", range(5000, 6900, 100)), rate=10.0, every_window=True)
-    # Of a window that nobody waits for, anybody may say anything.
+    # Reports about windows outside of the recording are ignored.
     node._take_report(WindowReport(level=WindowReport.ERROR))
     with refused("captioner-failed", NodeError):
         node.play()
-    # The player has both; they may still be on their way to others.
+    # The player has received both reports; the observer may get them later.
     observer.wait(lambda: len(observer.reports()) >= 2)
     assert len(observer.reports()) == 2
 
 
 def test_player_waits_while_the_captioner_is_inactive(stage, tmp_path, monkeypatch, capfd):
-    """The time until it is active again does not count towards `caption_timeout_s`."""
+    """`caption_timeout_s` does not include the time until the captioner is active again."""
     for name in ("RETURN_S", "NOTICE_S", "PATIENCE_S"):
         monkeypatch.setattr(player_node, name, 0.3)
     observer, player, _ = stage
@@ -130,17 +131,17 @@ def test_player_waits_while_the_captioner_is_inactive(stage, tmp_path, monkeypat
     captioner.executor.create_task(captioner.trigger_deactivate)
     time.sleep(3.0)
     assert playing.is_alive() and not errors
-    assert capfd.readouterr().err.count("waiting: no captioner is active") == 1
+    assert capfd.readouterr().err.count("waiting: /captioner/get_state reports no active captioner") == 1
     captioner.executor.create_task(captioner.trigger_activate)
     playing.join(10.0)
     assert not playing.is_alive() and not errors
-    # The last message may still be under way.
+    # The last message may arrive later.
     observer.wait(lambda: closed(observer) == [6, 7, 8, 9, 10])
 
 
 @pytest.fixture
 def alone(tmp_path):
-    """A player to which no other node belongs."""
+    """Yield a player without other nodes."""
     values = {"path": str(record(tmp_path / "bag", [0])), "startup_timeout_s": 0.1}
     overrides = [Parameter(name, value=value) for name, value in values.items()]
     with outsider(), spinning(lambda: PlayerNode(parameter_overrides=overrides)) as node:
@@ -168,7 +169,7 @@ def test_clock_is_published_on_demand_and_by_one_node(clock, others, stage, tmp_
     assert len(made) == others and heard and stamps == sorted(stamps)
     times = [to_ns(message.clock) for message in observer["/clock"]]
     assert times == sorted(times) and bool(times) == (clock and not others)
-    assert capfd.readouterr().err.count("another node publishes /clock") == (clock and others)
+    assert capfd.readouterr().err.count("does not publish /clock") == (clock and others)
 
 
 @pytest.mark.parametrize("mark", [end_mark, dvs_end_mark])
@@ -196,23 +197,23 @@ def test_reports_about_other_windows_are_ignored(alone):
 
 @pytest.mark.parametrize(
     ("text", "verdict"),
-    [("a van", "true in every word"), ("a car", "in truth: a van"), ('{"vehicle": "van"}', "")],
+    [("a van", "equal to the ground truth"), ("a car", "ground truth: a van"), ('{"vehicle": "van"}', "")],
 )
-def test_sentence_is_compared_with_the_truth_and_json_is_not(text, verdict, alone, capfd):
+def test_sentences_are_compared_with_the_truth(text, verdict, alone, capfd):
     alone._reached_ns, alone._truth = 2 * SECOND, {0: "a van"}
     stamps = {"header": Header(stamp=to_time(SECOND)), "window_start": to_time(0)}
     alone._take_report(WindowReport(outcome="captioned", caption=Caption(text=text), **stamps))
-    told = capfd.readouterr().err
-    assert f"0-1 s: {verdict}" in told if verdict else "0-1 s" not in told
+    logged = capfd.readouterr().err
+    assert f"0-1 s: {verdict}" in logged if verdict else "0-1 s" not in logged
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0, 10.0])
-def test_stall_shifts_what_follows_instead_of_playing_it_at_once(rate):
+def test_stall_delays_the_rest_of_the_replay(rate):
     now_s = 100.0
     pace = Pace(rate, lambda: now_s)
     pace.start(5 * SECOND)
     assert pace.left_s(6 * SECOND) == pytest.approx(1 / rate)
-    # A little late is made good.
+    # The replay catches up a short delay.
     now_s += (1 + MAX_LAG_S / 2) / rate
     assert pace.left_s(6 * SECOND) < 0
     now_s += 3.0
@@ -221,7 +222,7 @@ def test_stall_shifts_what_follows_instead_of_playing_it_at_once(rate):
 
 
 def test_shipped_recording_is_found_from_any_folder(tmp_path, monkeypatch):
-    """As in the commands of docs/robot.md."""
+    """The commands of docs/robot.md rely on it."""
     monkeypatch.chdir(tmp_path)
     shipped = "rosbags/synthetic_drive"
     main(["convert", shipped, "bag"])

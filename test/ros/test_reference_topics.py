@@ -1,4 +1,4 @@
-"""The tables of docs/reference/topics.md are those of the running nodes, both ways; so are the policies."""
+"""The tables of docs/reference/topics.md, and the security policies, match the running nodes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from security_policies import REMAPS, every_rule, quoted, rows, topics
 
 APART = "/reference"
-"""A namespace, because ROS remembers nodes of earlier tests by their names for a while."""
+"""A namespace, because ROS still lists nodes of earlier tests for a while."""
 OF_EVERY_NODE = ("/rosout", "/parameter_events")
 SERVICES_OF_EVERY_NODE = ("rcl_interfaces/", "type_description_interfaces/")
 
 
 def documented_topics(node):
-    """(topic, direction, type, QoS); a topic of either of two types is there twice."""
+    """Return (topic, direction, type, QoS). A topic with two possible types has two entries."""
     found = []
     for nodes, (names, direction, types, qos, _) in rows("Topics"):
         found += product(topics(names), [direction], quoted(types), [qos]) if node in nodes else []
@@ -45,7 +45,7 @@ def documented_topics(node):
 
 
 def documented_services():
-    """(service, type)."""
+    """Return (service, type)."""
     return {
         (service.replace("NODE", node), kind)
         for _, (services, types, _) in rows("Services")
@@ -55,7 +55,7 @@ def documented_services():
 
 
 def topics_of(node):
-    """(topic, direction, type, QoS); of what rclpy makes by itself the length of the queue is not known."""
+    """Yield (topic, direction, type, QoS), without the queue depth for endpoints that rclpy creates."""
     name = node.get_name(), node.get_namespace()
     published = node.get_publisher_names_and_types_by_node(*name)
     subscribed = node.get_subscriber_names_and_types_by_node(*name)
@@ -80,10 +80,10 @@ def topics_of(node):
 
 
 def services_of(node):
-    """(service, type)."""
+    """Yield (service, type)."""
     for service, (kind,) in node.get_service_names_and_types_by_node(node.get_name(), node.get_namespace()):
         action, _, part = service.partition("/_action/")
-        # Of an action's services, the one that takes goals tells its type.
+        # The service send_goal has the type of its action.
         if part in ("", "send_goal"):
             yield action.removeprefix(APART), short(kind).removesuffix("_SendGoal")
 
@@ -93,7 +93,7 @@ def short(kind):
 
 
 def raw_recording(path):
-    """A bag of the types that the sample drive has not."""
+    """Write a bag with the message types that the sample drive lacks."""
     with write_bag(path) as write:
         events = encode_dvs(EventBatch(*np.ones((4, 1), np.int64), 4, 3), 10**9)
         write("/events", RecordedMessage(10**9, "events", DVS_EVENTS, events))
@@ -104,7 +104,7 @@ def raw_recording(path):
 
 @pytest.fixture(scope="module")
 def created(tmp_path_factory):
-    """What the nodes have created, by node: with every type of message, and without remaps."""
+    """Return the topics by node and the services, for every message type and without remappings."""
     packets = {"event_type": "event_camera_msgs/EventPacket", "image_transport": "raw"}
     compressed = {"event_type": "dvs_msgs/EventArray", "image_transport": "compressed"}
     raw = raw_recording(tmp_path_factory.mktemp("recording") / "bag")
@@ -129,15 +129,15 @@ def created(tmp_path_factory):
 
 
 @pytest.mark.parametrize("node", list(NODES))
-def test_the_topics_are_those_of_the_node(created, node):
+def test_documented_topics_match_the_node(created, node):
     assert documented_topics(node) == created[0][node]
 
 
-def test_every_table_of_topics_is_of_a_node():
+def test_every_node_has_a_table_of_topics():
     assert {node for nodes, _ in rows("Topics") for node in nodes} == set(NODES)
 
 
-def test_the_services_are_those_of_the_nodes(created):
+def test_documented_services_match_the_nodes(created):
     documented, services = documented_services(), created[1]
     assert documented - services == set()
     assert {
@@ -146,15 +146,15 @@ def test_the_services_are_those_of_the_nodes(created):
 
 
 @pytest.mark.parametrize("node", list(NODES))
-def test_the_policies_allow_the_node_what_it_does(created, node):
-    """Also what rclpy makes, which the page leaves out."""
+def test_policies_allow_the_topics_and_services(created, node):
+    """The policies include the endpoints that rclpy creates, which the page omits."""
     rules = every_rule()[node]
 
-    def may(what, name):
-        return any(fnmatchcase(name, one.replace("~", f"/{node}")) for one in rules[what])
+    def may(action, name):
+        return any(fnmatchcase(name, one.replace("~", f"/{node}")) for one in rules[action])
 
     for name, direction, *_ in created[0][node] | {(name, "out") for name in OF_EVERY_NODE}:
-        for given in REMAPS.get(node, {}).get(name, [name]):
-            assert may("publish" if direction == "out" else "subscribe", given)
+        for topic in REMAPS.get(node, {}).get(name, [name]):
+            assert may("publish" if direction == "out" else "subscribe", topic)
     served = {name for name, _ in created[1] if name.startswith(f"/{node}/")}
     assert served and all(may("reply", name) for name in served)

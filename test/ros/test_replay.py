@@ -1,4 +1,4 @@
-"""The sample drive from its bag to captions, through `crossspec replay`, as somebody else's node sees it."""
+"""`crossspec replay` of the sample drive, observed by an external node."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ DRAFT = {"event_encode", "draft_prefill", "draft_decode", "hidden"}
 
 @pytest.fixture(scope="module")
 def replays():
-    """One replay in each mode, as fast as the drive was, so that slow machines lose no frame."""
+    """Return a replay in each mode, in real time, so that slow machines lose no frame."""
     return {mode: replay(mode) for mode in MODES}
 
 
 def replay(mode):
-    """What a whole replay put on its topics and on the terminal."""
+    """Return the messages and the terminal output of a replay."""
     command = [sys.executable, "-m", "crossspec_ros.cli", "replay", str(BAG), "--mode", mode]
     command += ["--stages"] if mode == "autoregressive" else ["--stages", "--compare"]
     with outsider() as observer:
@@ -55,7 +55,7 @@ def ends(truth):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_window_is_closed_and_reported_once_and_in_order(replays, ends, mode):
+def test_windows_are_reported_once_and_in_order(replays, ends, mode):
     run = replays[mode]
     closed = run.messages["/synchronizer/window_closed"]
     assert [to_ns(message.header.stamp) for message in closed] == ends
@@ -71,56 +71,56 @@ def test_every_window_is_closed_and_reported_once_and_in_order(replays, ends, mo
     assert captions == [message for _, _, message, _ in run.reports]
 
 
-def test_latencies_are_those_of_the_report_and_of_the_mode(replays, ends):
+def test_latencies_match_the_reports_and_mode(replays, ends):
     for mode, absent in (
         ("prefill_hidden", set()),
         ("autoregressive", DRAFT),
     ):
         run = replays[mode]
-        # Where the draft's first word is wrong there is nothing to verify.
+        # A draft may be rejected at its first token, which leaves nothing to verify.
         for stage in set(STAGES) - absent - {"verify"}:
             values = [message.data for message in run.messages[f"/captioner/latency/{stage}"]]
-            told = [{stage.name: stage.ms for stage in report.stages} for *_, report in run.reports]
-            # Where the target rehearses, only the first window has an event draft, and an answer may end it.
-            assert values == [stages[stage] for stages in told if stage in stages]
+            reported = [{stage.name: stage.ms for stage in report.stages} for *_, report in run.reports]
+            # With rehearsals, only the first window has an event draft, which the answer may stop.
+            assert values == [stages[stage] for stages in reported if stage in stages]
             assert len(values) == len(ends) or (values and stage in DRAFT)
         for stage in absent:
             assert run.messages[f"/captioner/latency/{stage}"] == []
         assert len(run.messages["/captioner/acceptance_length"]) == len(ends)
-    # How many there are depends on the machine: a frame ends a rehearsal, and the answer an event draft.
+    # Their number depends on the machine: a frame stops a rehearsal, and the answer stops an event draft.
     drafts = replays["prefill_hidden"].messages["/captioner/caption_draft"]
     assert all(one.source in ("rehearsal", "event_draft") for one in drafts)
 
 
-def test_the_terminal_shows_every_caption_and_the_summary(replays, ends):
+def test_terminal_shows_every_caption_and_the_summary(replays, ends):
     for run in replays.values():
         for _, _, caption, _ in run.reports:
             assert caption in run.output
         assert run.output.count("total ") >= len(ends) and f"windows {len(ends)}" in run.output
-        assert run.output.count("these know the synthetic driving world only") == 1
+        assert run.output.count("these were trained on a synthetic driving world") == 1
 
 
-def test_the_demo_shows_each_caption_once_with_its_latency_and_its_truth(replays, truth):
+def test_demo_shows_caption_latency_and_truth(replays, truth):
     run = replays["prefill_hidden"]
     for second, (window, (_, _, caption, _)) in enumerate(zip(truth, run.reports, strict=True)):
         lines = [line for line in run.output.splitlines() if f": {second}-{second + 1} s: " in line]
         is_true = caption == window["caption"]
-        told = "true in every word" if is_true else f"in truth: {window['caption']}"
+        verdict = "equal to the ground truth" if is_true else f"ground truth: {window['caption']}"
         assert len(lines) == 3 and lines[0].endswith(f": {caption}")
         assert "ready " in lines[1] and "; the target alone: " in lines[1]
-        assert lines[2].endswith(told)
+        assert lines[2].endswith(verdict)
 
 
-def test_hiding_the_draft_changes_no_caption(replays):
+def test_both_modes_have_equal_captions(replays):
     hidden, alone = ([message for _, _, message, _ in replays[mode].reports] for mode in MODES)
     assert hidden == alone
 
 
-def test_the_captions_agree_with_the_ground_truth(replays, truth):
+def test_most_captions_equal_the_ground_truth(replays, truth):
     pairs = [
         (window["caption"], message)
         for window, (_, _, message, _) in zip(truth, replays["prefill_hidden"].reports, strict=True)
     ]
-    assert sum(said == true for true, said in pairs) >= 0.6 * len(pairs), pairs
-    right = [claimed(said).get(key) == value for true, said in pairs for key, value in claimed(true).items()]
+    assert sum(text == true for true, text in pairs) >= 0.6 * len(pairs), pairs
+    right = [claimed(text).get(key) == value for true, text in pairs for key, value in claimed(true).items()]
     assert sum(right) >= 0.85 * len(right), pairs

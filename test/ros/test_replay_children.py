@@ -1,4 +1,4 @@
-"""A replay over real topics and processes, with a decoder that needs no models; and every way it can end."""
+"""Processes of a replay, with a decoder without models: their start, failures and end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECOND = 10**9
 
 
 def commands(path, models, **arguments):
-    """The commands of a replay, whose captioner needs no models."""
+    """Return the commands of a replay whose captioner needs no models."""
     setup = ReplaySetup(path, flags={"models": str(write_models(models / "models")), **arguments})
     setup.nodes["dsec_player"] |= {"startup_timeout_s": 60.0, "caption_timeout_s": 60.0}
     made = {node: command(node, setup.file, values) for node, values in setup.nodes.items()}
@@ -49,7 +49,8 @@ def environment(**more):
 
 
 @pytest.mark.nightly
-def test_two_instances_share_a_machine_in_namespaces_and_by_simulated_time(tmp_path):
+def test_two_namespaces_share_a_machine(tmp_path):
+    """Both instances use simulated time."""
     names = ("front", "rear")
     with outsider() as observer:
         ends = {name: [] for name in names}
@@ -75,18 +76,18 @@ def test_two_instances_share_a_machine_in_namespaces_and_by_simulated_time(tmp_p
         assert not observer["/captioner/report"]
 
 
-def test_a_damaged_recording_is_told_and_nothing_is_waited_for(bag, tmp_path, capfd):
+def test_damaged_recording_ends_the_replay(bag, tmp_path, capfd):
     damaged = shutil.copytree(bag, tmp_path / "bag", copy_function=shutil.copyfile)
     file = next(damaged.glob("*.db3"))
     file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
     try:
-        code, told = supervise(commands(damaged, tmp_path, rate=50.0), environment()), capfd.readouterr().err
+        code, text = supervise(commands(damaged, tmp_path, rate=50.0), environment()), capfd.readouterr().err
     except InputError as error:
-        code, told = 2, str(error)
-    assert code == 2 and str(damaged) in told
+        code, text = 2, str(error)
+    assert code == 2 and str(damaged) in text
 
 
-def test_child_that_fails_ends_the_replay_with_its_sentence(bag, tmp_path, capfd):
+def test_failed_child_ends_the_replay(bag, tmp_path, capfd):
     made = commands(bag, tmp_path)
     made["synchronizer"] += ["-p", "queue_size:=0"]
     assert supervise(made, environment()) == 2
@@ -101,8 +102,8 @@ def test_command_keeps_texts_and_names_the_topics(tmp_path):
         "--params-file",
         str(tmp_path / "replay.yaml"),
     ]
-    given = [word.partition(":=") for word in words if word.startswith("question:=")]
-    assert [yaml.safe_load(value) for _, _, value in given] == [question]
+    values = [word.partition(":=")[2] for word in words if word.startswith("question:=")]
+    assert [yaml.safe_load(value) for value in values] == [question]
     assert "events:=event_camera/events" in command("synchronizer", tmp_path, {})
 
 
@@ -124,7 +125,7 @@ sys.exit(supervise(made, environment(MARK=sys.argv[3])))
 
 @pytest.fixture
 def replay(bag, tmp_path):
-    """A slow replay in a process of its own, and a function that lists its living processes."""
+    """Yield a slow replay in its own process, and a function that lists its living processes."""
     mark = f"crossspec-test-{os.getpid()}-{time.monotonic_ns()}"
 
     def living():
@@ -147,10 +148,10 @@ def eventually(condition, timeout_s=20.0):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc and the parent's death signal are Linux's")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_no_process_is_left_however_the_replay_is_ended(replay, number, code):
+def test_no_process_outlives_the_replay(replay, number, code):
     process, living = replay
     eventually(lambda: len(living()) == 3)
-    if number == signal.SIGINT:  # the others come while the models load
+    if number == signal.SIGINT:  # other signals arrive while the models load
         with outsider() as observer:
             observer.wait(lambda: observer["/synchronizer/event_image"], 120.0)
     process.send_signal(number)
@@ -158,10 +159,10 @@ def test_no_process_is_left_however_the_replay_is_ended(replay, number, code):
     eventually(lambda: not living())
 
 
-# While children are forked, and while they import.
+# During the forks, and during the imports.
 @pytest.mark.nightly
 @pytest.mark.parametrize("after_s", [0.05, 0.15, 0.3])
-def test_a_replay_that_is_interrupted_while_its_nodes_start_says_nothing_of_it(bag, tmp_path, after_s):
+def test_interrupted_start_prints_no_traceback(bag, tmp_path, after_s):
     models = write_models(tmp_path / "models")
     command = [sys.executable, "-m", "crossspec_ros.cli", "replay", str(bag), "--models", str(models)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

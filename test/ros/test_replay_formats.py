@@ -1,7 +1,7 @@
-"""A replay of a recording gives the windows, counts and captions that `crossspec caption` gives.
+"""A replay gives the same windows, counts and captions as `crossspec caption`.
 
-Each kind of topics and each odd stream is a row; the nodes are real but for the models. Tests of recordings
-hold that all formats give such messages.
+Each case is a kind of topics or of streams. The nodes are real but for the models. Tests of recordings check
+that all formats give such messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EVENTS = random_batch(6000, 3, START_US, DURATION_US, *SIZE)
 
 
 def packets(jump_us=0, is_dvs=False):
-    """Packets of 10 ms; sensor and host jump by so much in the middle."""
+    """Yield packets of 10 ms. The times of sensor and host jump by `jump_us` in the middle."""
     for seq, t in enumerate(range(START_US, START_US + DURATION_US, 10_000)):
         by_us = jump_us * (t > HALF_US)
         batch = EVENTS[(EVENTS.t >= t) & (EVENTS.t < t + 10_000)]
@@ -54,7 +54,7 @@ def packets(jump_us=0, is_dvs=False):
 
 
 def images(jump_us=0, is_raw=False):
-    """Images at 20 Hz, all different."""
+    """Yield images at 20 Hz, all different."""
     rng = np.random.default_rng(4)
     for t in range(START_US + 7_000, START_US + DURATION_US, 50_000):
         pixels = rng.integers(0, 255, (SIZE[1], SIZE[0], 3), np.uint8)
@@ -67,7 +67,7 @@ def images(jump_us=0, is_raw=False):
 
 
 def stray_images():
-    """One image is stamped with zero, another one a year ahead, a third one five seconds."""
+    """Return images of which one has the stamp 0, one is a year ahead and one five seconds ahead."""
     made = list(images())
     for i, stamp_ns in ((3, 0), (9, YEAR_NS), (20, 105 * SECOND)):
         stamp = np.array(divmod(stamp_ns, SECOND), np.uint32).tobytes()
@@ -81,7 +81,7 @@ def in_order(*streams):
 
 
 def write_bag(path, messages):
-    """In this order, which is that of recording whatever the stamps say."""
+    """Write messages in this order. Times of recording rise, even if the stamps do not."""
     recorded_ns = START_US * 1000
     with Writer(path, version=8, storage_plugin=StoragePlugin.MCAP) as writer:
         topics = {
@@ -96,11 +96,11 @@ def write_bag(path, messages):
 
 
 class Witness(FakeDecoder):
-    """A decoder whose captions are all that a window shows."""
+    """A decoder whose captions identify the contents of a window."""
 
     def caption(self, window, *_, **named):
         shown = hashlib.sha256(window.frames.tobytes() + window.event_images.tobytes()).hexdigest()[:12]
-        # As if the event draft had spoken alone, which needs no marks of a target's passes.
+        # A caption of the event draft needs no marks of a target's passes.
         text = f"{len(window.frames)} frames, {len(window.event_images)} event images, {shown}"
         return Caption(text, (1,), "event_draft")
 
@@ -113,7 +113,7 @@ MAKERS = {
 
 
 def replayed(setup, windows):
-    """[(end of the window, events, caption)] of the nodes, by reports and what was announced of windows."""
+    """Return [(end of the window, events, caption)] from the topics of the nodes."""
     with ExitStack() as stack:
         observer = stack.enter_context(outsider())
         rules = [word for topic in INPUTS.items() for word in ("-r", ":=".join(topic))]
@@ -136,23 +136,23 @@ def replayed(setup, windows):
 
 
 @pytest.mark.parametrize(
-    ("messages", "ends", "told"),
+    ("messages", "ends", "faults"),
     [
         (in_order(packets(), images(is_raw=True)), [101, 102, 103], {}),
         (in_order(packets(is_dvs=True), images()), [101, 102, 103], {}),
-        # A pause that is no gap: windows without anything close in between.
+        # A pause shorter than a gap: empty windows close in between.
         (in_order(packets(4_500_000), images(4_500_000)), [101, 102, 103, 104, 105, 106, 107], {}),
         ([*packets(), *stray_images()], [101, 102, 103], {"stray_frames": 3}),
-        # Both cameras begin again, with seconds that have been before.
+        # The time of both cameras jumps back.
         ([*packets(-1_200_000), *images(-1_200_000)], [101, 102, 101], {"backward_jumps": 1, "restarts": 1}),
     ],
     ids=["packets", "dvs", "pause", "strays", "set back"],
 )
-def test_a_replay_gives_the_windows_of_caption(messages, ends, told, tmp_path):
+def test_replay_equals_caption(messages, ends, faults, tmp_path):
     setup = ReplaySetup(write_bag(tmp_path / "bag", messages))
     replay = CodeReplay(setup, Witness())
     expected = [(one.window.end_ns, one.window.events, one.caption.text) for one in replay.windows()]
     assert [end // SECOND for end, *_ in expected] == ends
-    assert {name: count for name, count in replay.counts.items() if count} == told
-    assert told or sum(number for _, number, _ in expected) == len(EVENTS)
+    assert {name: count for name, count in replay.counts.items() if count} == faults
+    assert faults or sum(number for _, number, _ in expected) == len(EVENTS)
     assert replayed(setup, len(expected)) == expected

@@ -1,4 +1,4 @@
-"""Messages about one window: its report, its caption and its picture."""
+"""Messages about a window: its report, its caption and its picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NONE = FRAME[:0]
 
 
 @pytest.mark.parametrize("source", RESTS_ON)
-def test_a_caption_that_no_target_verified_is_a_warning(blind: Window, source: str) -> None:
+def test_unverified_caption_is_a_warning(blind: Window, source: str) -> None:
     trace = Trace()
     trace.mark("closed")
     message = captioned_report(blind, Caption("a car", (1, 2), source, 1), trace, ())
@@ -34,7 +34,7 @@ def test_a_caption_that_no_target_verified_is_a_warning(blind: Window, source: s
 def test_report_of_an_empty_caption_is_a_warning(
     windows: list[Window], source: str, faults: tuple[str, ...], absent: str, frames: int
 ) -> None:
-    """Only a window without usable images has nothing to be seen."""
+    """Only a window without usable images is reported as nothing to be seen."""
     trace = Trace()
     trace.mark("closed")
     message = captioned_report(windows[0], Caption("", (2,), source, 1), trace, faults)
@@ -42,18 +42,18 @@ def test_report_of_an_empty_caption_is_a_warning(
     assert (message.frames, message.event_images) == (frames, 5)
 
 
-def test_report_of_a_window_that_lacks_images_is_a_warning(windows: list[Window]) -> None:
+def test_missing_images_are_a_warning(windows: list[Window]) -> None:
     lacking = replace(windows[0], missing=9, frames=windows[0].frames[:4])
     trace = Trace()
     trace.mark("closed")
     message = captioned_report(lacking, Caption("a car", (1, 2), "target", 1), trace, flags(lacking))
     assert message.level == message.WARN and "images_missing" in message.degraded
     assert (message.frames, message.missing_images) == (4, 9)
-    # A window that is skipped has no pixels, but still a number of images.
+    # A skipped window has no pixels, but keeps its number of images.
     assert report(without_images(lacking), "skipped", "").frames == 4
 
 
-def test_what_a_report_cannot_say_is_told_as_the_most_that_it_can(blind: Window) -> None:
+def test_report_clips_values_to_its_fields(blind: Window) -> None:
     message = report(replace(blind, start_ns=-(2**31 + 1) * 10**9, missing=2**33), "inactive", "")
     assert (message.window_start.sec, message.missing_images) == (-(2**31), 2**32 - 1)
 
@@ -66,13 +66,13 @@ def test_picture_has_frame_and_events_over_the_text():
     assert (picture[250:, :, 0] > 200).any()
 
 
-def test_long_caption_is_wrapped_and_a_missing_image_is_grey():
+def test_picture_wraps_text_and_greys_missing_images():
     short, long = (annotated(Window(0, 0, 1, NONE, NONE), [text]) for text in ("a", "a car " * 60))
     assert short.shape[1] == long.shape[1] and long.shape[0] > short.shape[0] + 60
     assert len(np.unique(short[20:200, 20:200])) == 1
 
 
 @pytest.mark.parametrize("size", [(1, 200), (200, 1)])
-def test_oblong_images_become_no_large_picture(size):
+def test_picture_of_oblong_images_is_bounded(size):
     oblong = np.zeros((1, *size, 3), np.uint8)
     assert annotated(Window(0, 0, 1, oblong, oblong), ["a car " * 60]).nbytes < 20 << 20

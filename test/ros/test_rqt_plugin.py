@@ -1,4 +1,4 @@
-"""What the plugin asks of ROS and rqt, on stand-ins for Qt and rqt, which no test may rely on."""
+"""The rqt plugin's calls of ROS and rqt, with stand-ins for Qt and rqt, which tests cannot import."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Plugin:
 
 
 class Topics:
-    """A combo box, which shows the first item until another one is chosen."""
+    """A combo box that shows the first item until another one is selected."""
 
     def __init__(self):
         self.items, self.text, self.watchers = [], "", []
@@ -49,7 +49,7 @@ class Topics:
 
 
 class Node(MagicMock):
-    """Knows the captioner's topic from the third look on; raises once ROS has ended."""
+    """Lists the captioner's topic from the third look on, and raises after ROS has ended."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -90,7 +90,7 @@ def test_topic_of_the_perspective_is_watched(plugin):
     assert plugin._topics.text == "/robot/report" and "/robot/report" in plugin._windows.hint
 
 
-def test_first_captioner_is_watched_until_one_has_reported(plugin):
+def test_published_topic_is_watched_until_a_report(plugin):
     plugin._refresh()
     assert plugin._topics.text == "/captioner/report"
     plugin._node.looks = 3
@@ -104,5 +104,5 @@ def test_first_captioner_is_watched_until_one_has_reported(plugin):
     plugin._refresh()
 
 
-def test_every_latency_and_the_acceptance_have_a_curve(plugin):
+def test_each_figure_has_a_curve(plugin):
     assert set(plugin._curves) == {*LATENCIES, "acceptance_length"}

@@ -1,4 +1,4 @@
-"""Reports become timelines: what rqt paints, without rqt."""
+"""The timelines that the rqt plugin paints, without rqt."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SPANS = {
     "verify[0]": (20.0, 30.0),
     "total": (0.0, 50.0),
 }
-"""The draft decodes from 300 ms before the close to 40 ms after it, the target works from 10 ms on."""
+"""The draft decodes from 300 ms before the close to 40 ms after it. The target works from 10 ms on."""
 LONG = "The key elements in this scene include " + "a red car and a person in green, " * 12
 CHAR, LINE = 7, 15
 """Pixels of the font on `Paper`."""
@@ -60,7 +60,7 @@ def message(index=3, text="a red car", spans=SPANS, **fields):
 
 
 class Paper:
-    """Remembers what is drawn on it; breaks lines between words, as Qt does."""
+    """Records rectangles and texts, and breaks lines between words as Qt does."""
 
     def __init__(self):
         self.rects, self.texts = [], []
@@ -80,7 +80,7 @@ class Paper:
         return CHAR * max(map(len, lines)), LINE * len(lines)
 
     def bars(self, colour):
-        """Left and right edges of the bars, which the legend stands above."""
+        """Return left and right edges of the bars below the ruler."""
         (ruler,) = [y for _, y, _, _, text in self.texts if text == "close"]
         return [(x, x + width) for x, y, width, _, c in self.rects if c == colour and y > ruler]
 
@@ -94,13 +94,13 @@ def painted(*messages, width=1000, height=400):
 
 
 def boxes(paper):
-    """Left, top, right and bottom of every text as it comes out, with its lines."""
-    for x, y, width, _, text in paper.texts:
-        taken, height = paper.size(text, width)
-        yield x, y, x + taken, y + height, paper.lines(text, width)
+    """Yield left, top, right and bottom of every drawn text, with its lines."""
+    for x, y, max_width, _, text in paper.texts:
+        width, height = paper.size(text, max_width)
+        yield x, y, x + width, y + height, paper.lines(text, max_width)
 
 
-def test_hidden_time_is_that_which_the_trace_counts():
+def test_hidden_time_equals_that_of_the_trace():
     trace, closed_ns = Trace(), 5 * 10**9
     trace.mark("closed", closed_ns)
     for name, (start_ms, end_ms) in SPANS.items():
@@ -110,7 +110,7 @@ def test_hidden_time_is_that_which_the_trace_counts():
     assert sum(end - start for start, end in times) / MS == pytest.approx(trace.hidden)
 
 
-def test_a_window_shows_its_caption_its_figures_and_when_each_stage_ran():
+def test_window_shows_caption_figures_and_stages():
     paper = painted(message())
     texts = [text for *_, text in paper.texts]
     assert "0-1 s · total 50 ms · hidden 320 ms · 50 tokens in 8 target passes · 12 of 40 by memory" in texts
@@ -124,7 +124,7 @@ def test_a_window_shows_its_caption_its_figures_and_when_each_stage_ran():
 
 
 @pytest.mark.parametrize("width", [500, 1000])
-def test_every_text_gets_the_lines_it_needs_within_the_view_and_none_lies_on_another(width):
+def test_texts_wrap_within_the_view_without_overlap(width):
     spans = dict.fromkeys(STAGE_COLOURS, (0.0, 1.0))
     paper = painted(*(message(index, LONG, spans) for index in range(2)), width=width, height=900)
     drawn = list(boxes(paper))
@@ -138,7 +138,7 @@ def test_every_text_gets_the_lines_it_needs_within_the_view_and_none_lies_on_ano
     assert len(captions[0]) == (7 if width == 500 else 4)
 
 
-def test_windows_are_drawn_newest_first_and_as_many_as_fit():
+def test_fitting_windows_are_drawn_newest_first():
     paper = painted(*(message(index) for index in range(9)), height=300)
     heads = [lines[0].split(" ")[0] for *_, lines in boxes(paper) if "·" in lines[0]]
     assert heads == ["8-9", "7-8", "6-7"]
@@ -167,7 +167,7 @@ def test_series_has_the_windows_with_that_figure():
 
 
 def test_series_begins_anew_with_a_replayed_recording():
-    """The curves would otherwise run backwards."""
+    """Otherwise the curves would run backwards."""
     windows = LastWindows()
     for index in (3, 4, 5, 3, 4):
         windows.add(message(index))
@@ -181,7 +181,7 @@ def test_names_of_a_legend_stay_in_one_line():
 
 
 @pytest.mark.parametrize("others", [(), (3, 4, 5, 6), ("skipped", "skipped", "skipped")])
-def test_the_newest_window_is_seen_whole_however_slow_and_whatever_was_before(others):
+def test_slow_newest_window_fits_the_view(others):
     empty = {"spans": {}} | dict(outcome="skipped", message="skipped", caption=Caption())
     before = [message(**empty) if other == "skipped" else message(other) for other in others]
     paper = painted(*before, message(9, spans={"verify[0]": (0.0, 9000.0)}), height=400)
@@ -189,16 +189,16 @@ def test_the_newest_window_is_seen_whole_however_slow_and_whatever_was_before(ot
     assert right < 1000 - MARGIN - 10
 
 
-def test_a_flood_of_reports_is_kept_short():
+def test_number_of_reports_is_bounded():
     windows = LastWindows()
     for index in range(1000):
         windows.add(message(index))
     assert len(windows.newest()) == MAX_WINDOWS and windows.newest()[0].header.stamp.sec == 1000
-    windows.clear("nobody")
-    assert windows.newest() == [] and windows.hint == "nobody"
+    windows.clear("no captioner")
+    assert windows.newest() == [] and windows.hint == "no captioner"
 
 
-def test_rqt_finds_the_class_that_the_manifest_names():
+def test_plugin_manifest_names_the_class():
     (named,) = ElementTree.parse(share_dir() / "plugin.xml").iter("class")
     module, name = named.attrib["type"].rsplit(".", 1)
     source = share_dir() / (module.replace(".", "/") + ".py")
@@ -206,7 +206,7 @@ def test_rqt_finds_the_class_that_the_manifest_names():
     assert named.attrib["base_class_type"] == "rqt_gui_py::Plugin"
 
 
-def test_what_rqt_draws_needs_no_package_that_the_systems_python_lacks():
+def test_rqt_timelines_need_the_standard_library_only():
     program = (
         "import sys; before = set(sys.modules);"
         "import crossspec_ros.ros.rqt_timelines;"

@@ -1,4 +1,4 @@
-"""How a node is run: what interrupts it, what ends it, and what it leaves behind."""
+"""Running a node: interrupts, errors, exit codes and clean-up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Node(rclpy.node.Node):
         self.stopped = True
 
 
-def test_second_interrupt_does_not_break_off_the_end():
+def test_second_interrupt_does_not_stop_the_cleanup():
     nodes, worked = [], []
 
     def make():
@@ -67,7 +67,7 @@ def test_second_interrupt_does_not_break_off_the_end():
 
 
 def test_errors_after_an_interrupt_are_not_reported(monkeypatch, capsys):
-    """An interrupt in the middle of a conversion becomes a RuntimeError, maybe before ROS shuts down."""
+    """An interrupt during a conversion becomes a RuntimeError, maybe before ROS shuts down."""
     monkeypatch.setattr(rclpy, "ok", lambda **options: True)
 
     def work(node):
@@ -93,7 +93,7 @@ def lacks_libraries():
         ("", [], lacks_libraries),
     ],
 )
-def test_sros2_that_cannot_start_is_a_sentence(monkeypatch, tmp_path, capsys, enabled, args, make):
+def test_failed_start_with_sros2_is_one_sentence(monkeypatch, tmp_path, capsys, enabled, args, make):
     monkeypatch.setenv("ROS_SECURITY_ENABLE", enabled)
     monkeypatch.setenv("ROS_SECURITY_STRATEGY", "Enforce")
     monkeypatch.delenv("ROS_SECURITY_KEYSTORE", raising=False)
@@ -102,12 +102,12 @@ def test_sros2_that_cannot_start_is_a_sentence(monkeypatch, tmp_path, capsys, en
     with pytest.raises(SystemExit) as end:
         run(make, args)
     assert end.value.code == 2
-    told = capsys.readouterr().err
-    assert "cannot start with SROS2" in told and "or unset ROS_SECURITY_ENABLE" in told
+    error = capsys.readouterr().err
+    assert "cannot start with SROS2" in error and "or unset ROS_SECURITY_ENABLE" in error
 
 
 @pytest.mark.parametrize("enabled", ["", "true"])
-def test_bad_arguments_are_not_taken_for_sros2(monkeypatch, capsys, enabled):
+def test_invalid_arguments_do_not_blame_sros2(monkeypatch, capsys, enabled):
     monkeypatch.setenv("ROS_SECURITY_ENABLE", enabled)
     with pytest.raises(SystemExit) as end:
         run(Node, ["--ros-args", "-p", "no parameter"])
@@ -115,11 +115,11 @@ def test_bad_arguments_are_not_taken_for_sros2(monkeypatch, capsys, enabled):
 
 
 class Killed(BaseException):
-    """No Exception, as a panic in a library is none."""
+    """Stands for a panic of a Rust library, which is no Exception."""
 
 
 class Failing(rclpy.node.Node):
-    """Its timer raises."""
+    """A node whose timer raises."""
 
     def __init__(self, error, after_s=0.01):
         super().__init__("failing")
@@ -136,7 +136,7 @@ class Failing(rclpy.node.Node):
 def wait(node):
     deadline_s = time.monotonic() + 20
     while node.context.ok():
-        assert time.monotonic() < deadline_s, "up, but deaf"
+        assert time.monotonic() < deadline_s, "running without an executor"
         time.sleep(0.01)
     raise ExternalShutdownException
 
@@ -170,9 +170,9 @@ def test_last_sentence_of_a_node_reaches_rosout():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_while_models_load_ends_the_node_quietly(number):
-    """The load cannot be interrupted, and the segments of shared memory must not stay behind."""
+    """Loading cannot be interrupted, but the node must remove its shared memory."""
     script = LOADING.format(here=str(Path(__file__).parents[1]))
-    # Nodes map the segments of those they hear, too.
+    # Nodes also map the segments of other nodes.
     others = set(Path("/dev/shm").iterdir())
     node = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -180,7 +180,7 @@ def test_signal_while_models_load_ends_the_node_quietly(number):
     try:
         assert node.stdout.readline() == "loading\n"
         maps = Path(f"/proc/{node.pid}/maps").read_text().splitlines()
-        # Ports stay for the next participant.
+        # Segments of ports remain for the next participant.
         segments = {
             Path(found[0]) for line in maps if (found := re.search("/dev/shm/fast\\w+_[0-9a-f]{16}", line))
         }
@@ -201,12 +201,12 @@ def test_signal_while_models_load_ends_the_node_quietly(number):
         (RuntimeError("\x1b]0;owned\x07"), 1, r"RuntimeError: \x1b]0;owned\x07"),
     ],
 )
-def test_captioner_that_cannot_start_ends_with_a_sentence(capfd, error, code, word):
+def test_failed_start_of_the_captioner_is_one_sentence(capfd, error, code, word):
     with pytest.raises(SystemExit) as end:
         run(lambda: CaptionerNode(load=Mock(side_effect=error)), [])
     assert end.value.code == code
-    told = capfd.readouterr().err
-    assert told.endswith(f"{word}\n") and "\x1b]" not in told
+    logged = capfd.readouterr().err
+    assert logged.endswith(f"{word}\n") and "\x1b]" not in logged
 
 
 def test_importing_the_nodes_changes_no_signal():
@@ -218,14 +218,14 @@ def test_importing_the_nodes_changes_no_signal():
 @pytest.mark.parametrize(
     ("words", "domain", "code"), [(["--target", "x"], "0", "node-argument"), ([], "300", "domain-too-high")]
 )
-def test_bad_arguments_are_one_sentence(monkeypatch, words, domain, code):
+def test_invalid_arguments_are_refused(monkeypatch, words, domain, code):
     monkeypatch.setattr(sys, "argv", ["captioner", *words, "--ros-args", "-p", "seed:=1"])
     monkeypatch.setenv("ROS_DOMAIN_ID", domain)
     with refused(code):
         _made(CaptionerNode, None)
 
 
-def test_node_started_by_hand_uses_the_fastdds_profile(monkeypatch):
+def test_node_started_directly_uses_the_fastdds_profile(monkeypatch):
     """Without the profile's shared memory, Fast DDS loses large messages."""
     monkeypatch.delenv("FASTDDS_DEFAULT_PROFILES_FILE")
     seen = []

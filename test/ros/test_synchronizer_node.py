@@ -1,4 +1,4 @@
-"""The synchronizer on its topics: windows come out whole, bad messages are counted and do no harm."""
+"""The synchronizer on its topics: windows are complete, and invalid messages are counted."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TYPES = [
     Parameter("event_type", value="event_camera_msgs/EventPacket"),
     Parameter("image_transport", value="raw"),
 ]
-"""Without them nothing is subscribed before it is published."""
+"""Parameters with which the node subscribes before there are publishers."""
 DRIVER = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
 def events(start_ms, stop_ms, width=WIDTH):
-    """An event each millisecond, in us."""
+    """Return an event per millisecond."""
     t = np.arange(start_ms, stop_ms, dtype=np.int64) * 1000
     n = len(t)
     x, p = (np.arange(n) % width).astype(np.uint16), (np.arange(n) % 2).astype(np.uint8)
@@ -43,7 +43,7 @@ def events(start_ms, stop_ms, width=WIDTH):
 
 
 def packet(start_ms, seq=0, width=WIDTH, encoding="evt3", data=None):
-    """A packet of 10 ms; the sensor's clock is 5 s behind ROS time."""
+    """Return a packet of 10 ms. The sensor's clock is 5 s behind ROS time."""
     message = EventPacket(width=width, height=HEIGHT, seq=seq, encoding=encoding)
     message.header.stamp = to_time(5 * SECOND + start_ms * 1_000_000)
     message.events = encode_evt3(events(start_ms, start_ms + 10)) if data is None else data
@@ -62,12 +62,12 @@ class Stage:
         self.image = observer.node.create_publisher(image_type, topic, DRIVER)
         observer.wait(lambda: self.events.get_subscription_count() and self.image.get_subscription_count())
         observer.wait(lambda: node.count_subscribers("/synchronizer/window_closed"))
-        # A best-effort message is lost as long as the subscription does not know its publisher.
+        # Best-effort messages are lost until the subscription has discovered their publisher.
         inputs = [one for one in node.subscriptions if one.topic_name in ("/events", f"/{topic}")]
         observer.wait(lambda: all(one.get_publisher_count() for one in inputs))
 
     def closed(self):
-        """(end of the window in s, frames, event images, events, lost packets) of each."""
+        """Return (end in s, frames, event images, events, lost packets) of each window."""
         messages = self.observer["/synchronizer/window_closed"]
         return [(to_ns(m.header.stamp) / SECOND, *closed_window(m)[1:5]) for m in messages]
 
@@ -90,13 +90,13 @@ def stage():
         yield start
 
 
-def test_both_streams_become_windows_with_exact_stamps_and_counts(stage):
+def test_windows_have_exact_stamps_and_counts(stage):
     stage = stage(frame_size=12, event_image_size=0, max_lateness_s=10.0)
     for ms in range(0, 2010, 10):
         stage.events.publish(packet(ms, ms // 10))
         if ms % 50 == 0:
             stage.image.publish(frame(ms))
-        time.sleep(0.001)  # ten times as fast as a camera, or best effort would drop some
+        time.sleep(0.001)  # ten times as fast as a camera; faster, best effort would drop messages
     stage.observer.wait(lambda: len(stage.closed()) == 2)
     assert stage.closed() == [(6, 8, 5, 1000, 0), (7, 8, 5, 1000, 0)]
     stage.observer.wait(lambda: len(stage.observer["/synchronizer/frame"]) >= 16)
@@ -110,14 +110,14 @@ def test_both_streams_become_windows_with_exact_stamps_and_counts(stage):
     assert stamps == [200_000_000 * i for i in range(1, 6)]
 
 
-def test_a_damaged_number_is_no_gap():
+def test_damaged_sequence_number_is_no_gap():
     stream = PacketStream()
     for seq in (5, 1 << 63, 6, 9):
         stream.decode(packet(0, seq))
     assert stream.take_lost_packets() == 2
 
 
-def test_bad_packets_are_counted_and_the_windows_go_on(stage):
+def test_invalid_messages_are_counted(stage):
     stage = stage()
     stage.events.publish(packet(0, 0))
     stage.events.publish(packet(10, 1, encoding="mystery"))
@@ -136,7 +136,7 @@ def test_bad_packets_are_counted_and_the_windows_go_on(stage):
     assert stage.problem("missing_packets") == 4
 
 
-def test_a_bad_parameter_is_refused_and_a_good_one_is_described():
+def test_parameters_are_checked_and_described():
     def node(name, value):
         return spinning(lambda: SynchronizerNode(parameter_overrides=[Parameter(name, value=value)]))
 
@@ -150,11 +150,11 @@ def test_a_bad_parameter_is_refused_and_a_good_one_is_described():
         assert not refused_change.successful and "restart the node" in refused_change.reason
 
 
-def test_a_parameter_that_is_meant_for_others_is_a_warning(capfd):
+def test_unknown_parameter_is_a_warning(capfd):
     overrides = [Parameter("robot_name", value="r2")]
     with spinning(lambda: SynchronizerNode(parameter_overrides=overrides)) as node:
         assert not node.has_parameter("robot_name")
-    assert "the parameter robot_name is none of synchronizer's and is not used" in capfd.readouterr().err
+    assert "synchronizer has no parameter robot_name, and ignores it" in capfd.readouterr().err
 
 
 def overridden(entity, **policies):
@@ -162,7 +162,7 @@ def overridden(entity, **policies):
     return [Parameter(name, value=value) for name, value in values.items()]
 
 
-def test_qos_overrides_of_one_topic_change_it_alone():
+def test_qos_overrides_change_one_topic_only():
     overrides = overridden("events.subscription", reliability="reliable", depth=7)
     overrides += overridden("synchronizer/frame.publisher", durability="transient_local") + TYPES
     with spinning(lambda: SynchronizerNode(parameter_overrides=overrides)) as node:
@@ -175,7 +175,7 @@ def test_qos_overrides_of_one_topic_change_it_alone():
 
 
 @pytest.mark.parametrize("policies", [{"reliability": "mostly"}, {"colour": "red"}, {"depth": "many"}])
-def test_bad_qos_overrides_get_a_sentence(policies):
+def test_invalid_qos_overrides_are_refused(policies):
     overrides = overridden("events.subscription", **policies) + TYPES
     with (
         refused("qos-overrides-misfit", library_text=True),
@@ -184,16 +184,16 @@ def test_bad_qos_overrides_get_a_sentence(policies):
         pass
 
 
-def test_free_memory_is_given_back_again_and_again(stage, monkeypatch):
-    given = []
+def test_free_memory_is_released_repeatedly(stage, monkeypatch):
+    released = []
     monkeypatch.setattr("crossspec_ros.ros.diagnostics.PERIOD_S", 0.05)
     monkeypatch.setattr("crossspec_ros.ros.diagnostics.GIVE_BACK_EVERY", 2)
-    monkeypatch.setattr("crossspec_ros.ros.diagnostics.give_back", lambda: given.append(1))
-    stage().observer.wait(lambda: len(given) > 2)
+    monkeypatch.setattr("crossspec_ros.ros.diagnostics.give_back", lambda: released.append(1))
+    stage().observer.wait(lambda: len(released) > 2)
 
 
-def test_compressed_images_are_found_beside_the_topic(stage):
-    """Drivers of image_transport publish them below the name of the raw images."""
+def test_compressed_images_are_found_below_the_topic(stage):
+    """image_transport publishes compressed images below the name of the raw ones."""
     stage = stage(images=CompressedImage, topic="image/compressed", frame_size=0, event_image_size=0)
     png = cv2.imencode(".png", np.full((HEIGHT, WIDTH, 3), 9, np.uint8))[1].tobytes()
     message = CompressedImage(header=frame(10).header, format="png", data=png)
@@ -215,14 +215,14 @@ def test_images_have_the_sizes_of_the_models(stage, tmp_path):
 
 
 def test_missing_publisher_is_a_warning_that_names_the_topic(capfd):
-    """The warning ends when a publisher appears. A topic with messages of another type has one, too."""
+    """The warning ends when a publisher appears. A topic of an unsupported type is a warning as well."""
     with outsider() as observer, spinning(SynchronizerNode):
         observer.node.create_publisher(CompressedImage, "events", DRIVER)
 
         def message(part):
             return observer.status(f"synchronizer: {part}")[1]
 
-        observer.wait(lambda: "carries sensor_msgs/CompressedImage" in message("events"))
+        observer.wait(lambda: "unsupported type sensor_msgs/CompressedImage" in message("events"))
         assert message("images").startswith("/image has no publisher: start the driver, or remap image")
         before = len(observer["/diagnostics"])
         observer.node.create_publisher(Image, "image", DRIVER)
@@ -230,7 +230,7 @@ def test_missing_publisher_is_a_warning_that_names_the_topic(capfd):
         assert len(observer["/diagnostics"]) - before < HOLD_S
 
 
-def test_no_name_of_a_megabyte_is_copied_into_images(stage):
+def test_frame_id_is_cut(stage):
     stage = stage(frame_size=0, event_image_size=0)
     message = frame(0)
     message.header.frame_id = 1_000_000 * "x"
