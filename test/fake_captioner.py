@@ -1,4 +1,4 @@
-"""The captioner node with a decoder that needs no models; run as a program in place of the real one."""
+"""Program that runs the captioner node with a decoder without models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.run import run
 
 LOAD_S = float(os.environ.get("FAKE_LOAD_S", "0"))
-"""4 are about what real models take; meanwhile every node discovers every other."""
+"""Seconds to load. Real models need about 4, in which all nodes discover each other."""
 
 
 def load(params):

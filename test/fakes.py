@@ -1,4 +1,4 @@
-"""A decoder that needs no model: its captions tell what it was given."""
+"""A decoder without models, whose captions describe its inputs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from crossspec_ros.errors import InputError, tried
 
 
 class FakeDecoder:
-    """Captions a window by its counts; `gate(what, cancel)` may block or do other things, `fail` raises.
+    """Captions a window by its counts. `gate(what, cancel)` runs inside each call, and `fail` raises.
 
-    `streamed` has what came of open windows: the index and the kind of image; `begun` the windows whose
-    answer was begun before they closed; `options` and `rehearsed` those of the last caption and frame.
+    `streamed` has the window and kind of each image of open windows, and `begun` the windows whose answer
+    began before the close. `options` and `rehearsed` are those of the last caption and frame.
     """
 
     pulses = ()
@@ -56,17 +56,17 @@ class FakeDecoder:
         return Caption(text, (1,), "target", 1, is_json=is_json)
 
     def standing(self, questions):
-        """As the decoder's, without a target: all of a kind share a pass."""
+        """Return standing questions in one pass before the caption and one after it."""
         parts = (tuple(one for one in questions if one.is_first == is_first) for is_first in (True, False))
         return tuple((SimpleNamespace(standing=part),) if part else () for part in parts)
 
     def choose(self, choices, trace, on_answered):
         failed = tried(self.check)
-        told = []
+        answers = []
         for one in choices.standing:
             answer = Caption(one.choices[0], (1,), "target", target_passes=1)
-            told.append((one, failed or Answered(answer, (0.5,) * len(one.choices))))
-        on_answered(told)
+            answers.append((one, failed or Answered(answer, (0.5,) * len(one.choices))))
+        on_answered(answers)
 
     def stream_frame(self, index, frame, stamp_ns, is_last=False, rehearsed=None):
         self.check()

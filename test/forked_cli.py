@@ -13,7 +13,7 @@ PRELOADED = ["torch", "transformers", "crossspec_ros.cli"]
 
 
 class ForkedCli:
-    """Run commands one after another; the fork server ends with this process."""
+    """Runs commands one after another. The fork server ends with this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

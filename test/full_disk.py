@@ -1,4 +1,4 @@
-"""A disk that is full, as far as this process can tell."""
+"""Simulate a full disk for this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(room: int = 64) -> Iterator[None]:
-    """No file of this process may grow beyond so many bytes.
+    """Limit all files of this process to `room` bytes.
 
-    Python writes no bytecode meanwhile: a module that is cut off there breaks every later process.
+    Python writes no bytecode meanwhile, because truncated bytecode would break later processes.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     writes_bytecode = not sys.dont_write_bytecode

@@ -1,4 +1,4 @@
-"""Ends a thread from without, whatever it is at."""
+"""Kill a thread from another thread."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ WAIT_S = 30.0
 
 
 class Killed(BaseException):
-    """No Exception, as a panic in a library is none."""
+    """Stands for a panic of a Rust library, which is no Exception."""
 
 
 def kill(thread: threading.Thread, wake: Callable[[], object]) -> None:
-    """Raise Killed in the thread; `wake` has it do something, for it notices only then."""
+    """Raise Killed in the thread. `wake` makes the thread run, because it raises only then."""
     ident = ctypes.c_ulong(thread.ident or 0)
     assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Killed)) == 1
     end_s = time.monotonic() + WAIT_S

@@ -1,4 +1,4 @@
-"""A node of somebody else, who knows nothing of ours but the topic names and types of the design."""
+"""An external node, which uses only the topic names and types of the ROS interface."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOPICS = {
 
 
 class Outsider:
-    """Collects every message of the topics; `wait` blocks until a condition on them holds."""
+    """Collects all messages of the topics. `wait` blocks until a condition on them holds."""
 
     def __init__(self, node):
         self.node = node
@@ -65,11 +65,11 @@ class Outsider:
                 self._changed.wait(0.02)
 
     def reports(self):
-        """(end of the window in ns, level, message, the report itself) of every report."""
+        """Return (end of the window in ns, level, message, report) of every report."""
         return [(to_ns(r.header.stamp), r.level, r.message, r) for r in self["/captioner/report"]]
 
     def status(self, name):
-        """(level, message, values) of the last diagnostic status of that name; stale before there is any."""
+        """Return (level, message, values) of the last diagnostic status of this name, or a stale one."""
         found = [s for array in self["/diagnostics"] for s in array.status if s.name == name]
         last = found[-1] if found else DiagnosticStatus(level=DiagnosticStatus.STALE)
         return last.level, last.message, {value.key: value.value for value in last.values}
@@ -77,14 +77,14 @@ class Outsider:
 
 @contextmanager
 def outsider():
-    """An Outsider that spins in a thread."""
+    """Yield an Outsider that spins in a thread."""
     with spinning(lambda: rclpy.create_node("outsider")) as node:
         yield Outsider(node)
 
 
 @contextmanager
 def spinning(make):
-    """Make a node, after rclpy is initialised where need be, and spin it in a thread of its own."""
+    """Create a node and spin it in its own thread. Initialise rclpy if necessary."""
     owner = not rclpy.ok()
     if owner:
         rclpy.init()
@@ -97,7 +97,7 @@ def spinning(make):
         try:
             yield node
         finally:
-            # That of a subclass would wait for callbacks that `stop` ends.
+            # A subclass's own `shutdown` would wait for callbacks, which `stop` ends.
             Executor.shutdown(executor)
             thread.join(5.0)
             if hasattr(node, "stop"):
@@ -109,14 +109,14 @@ def spinning(make):
 
 
 def take_away(node, publisher_or_subscription):
-    """Destroy it in the thread that spins the node; from another thread it may end that thread."""
+    """Destroy an endpoint in the thread that spins the node. From another thread, it may end that thread."""
     is_publisher = publisher_or_subscription in node.publishers
     destroy = node.destroy_publisher if is_publisher else node.destroy_subscription
     node.executor.create_task(destroy, publisher_or_subscription)
 
 
 def state(node):
-    """The lifecycle state of a node of this process."""
+    """Return the lifecycle state of a node of this process."""
     return node._state_machine.current_state[1]
 
 

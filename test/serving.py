@@ -1,4 +1,4 @@
-"""A camera's software in a process of its own."""
+"""A camera server in its own process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def serving(program, *arguments):
-    """The process of a Python program that says "up" once it serves; killed at the end."""
+    """Yield the process of a Python program, once it prints "up", and kill it at the end."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

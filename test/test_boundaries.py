@@ -1,4 +1,4 @@
-"""No callback is made outside the boundary, and no thread that nobody watches."""
+"""All callbacks are guarded, and all threads are watched."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ THREADS = {
 }
 NODES = {"Node", "LifecycleNode"}
 MAKERS = {"create_node", "ActionServer", "ActionClient", "create_guard_condition"}
-"""Of nodes and callbacks that no boundary guards."""
+"""Functions that create unguarded nodes and callbacks."""
 ALLOWED = {("ros/questions.py", "ActionServer")}
-"""rclpy logs what the action's callbacks raise, and aborts the goal."""
+"""rclpy logs exceptions of the action's callbacks, and aborts the goal."""
 
 
 def sources():
@@ -45,13 +45,13 @@ def faults(file, tree):
             continue
         called = name_of(node.func)
         if called in MAKERS and file.startswith("ros/") and (file, called) not in ALLOWED:
-            yield f"{file}: {called} makes what no boundary guards"
+            yield f"{file}: {called} creates unguarded callbacks"
         is_pool = called == "ThreadPoolExecutor"
         has_pulse = len(node.args) > 2 or any(each.arg == "initializer" for each in node.keywords)
         if is_pool and has_pulse:
             continue
         if (is_pool or called in ("Thread", "Timer", "start_new_thread")) and (file, called) not in THREADS:
-            yield f"{file}: {called} makes a thread without a pulse"
+            yield f"{file}: {called} creates a thread without a pulse"
 
 
 def test_threads_have_pulses_and_nodes_boundaries():
@@ -64,7 +64,7 @@ def test_threads_have_pulses_and_nodes_boundaries():
         for call in ast.walk(tree)
         if isinstance(call, ast.Call)
     }
-    assert set(THREADS) <= made, "an exception that nothing needs any more"
+    assert set(THREADS) <= made, "an unneeded exception"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_threads_have_pulses_and_nodes_boundaries():
         "threading.Timer(1.0, print)",
     ],
 )
-def test_what_nobody_would_watch_is_found(source):
+def test_unguarded_code_is_found(source):
     assert len(list(faults("ros/camera.py", ast.parse(source)))) == 1
 
 
-def test_what_is_watched_is_not():
+def test_guarded_code_is_no_fault():
     fine = "class Camera(GuardedNode, LifecycleNode): pass\nThreadPoolExecutor(1, 'draft', pulse.adopt)\n"
     assert list(faults("ros/camera.py", ast.parse(fine))) == []

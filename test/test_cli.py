@@ -1,4 +1,4 @@
-"""The command line: at once where it can be, one sentence where the input is bad."""
+"""The command line: fast help, and one sentence for invalid input."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_outputs_are_tried_before_the_work(capsys, tmp_path, command, monkeypatc
     arguments = [*command.split(), bag]
     for output in (tmp_path, tmp_path / "nowhere" / "x.json"):
         assert "cannot be written" in sentence(capsys, *arguments, "--json", output)
-    told = sentence(capsys, *arguments, "--json", tmp_path / "x.json")
-    assert "does not exist" in told and not (tmp_path / "x.json").exists()
+    error = sentence(capsys, *arguments, "--json", tmp_path / "x.json")
+    assert "does not exist" in error and not (tmp_path / "x.json").exists()
 
 
 def test_link_to_a_new_output_stays(capsys, tmp_path):
@@ -94,7 +94,7 @@ def test_link_to_a_new_output_stays(capsys, tmp_path):
     assert link.is_symlink() and not target.exists()
 
 
-def test_what_cannot_be_used_is_one_sentence(capsys, tmp_path, shared):
+def test_unusable_input_is_one_sentence(capsys, tmp_path, shared):
     models, bag = write_models(tmp_path / "models"), shared / "data" / "events_real" / "evt3_bag"
     (tmp_path / "config.yaml").write_text("dsec_player: {ros__parameters: {rte: 1}}")
     for arguments, problem in (

@@ -17,14 +17,14 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/*/*.
 
 
 def commands(page):
-    """The words of every crossspec command on a page, in code blocks or between backticks."""
+    """Return the words of every crossspec command on a page, in code blocks or between backticks."""
     text = page.read_text()
     quoted = re.findall(r"`crossspec ([^`]+)`", text) + re.findall(r"^crossspec (.+)$", text, re.MULTILINE)
     return [part.split() for line in quoted for part in line.split("#")[0].split("&& crossspec")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_and_options_that_are_named_exist(page):
+def test_named_commands_and_options_exist(page):
     for words in commands(page):
         parser = make_parser()
         for word in words:
@@ -38,7 +38,7 @@ def test_commands_and_options_that_are_named_exist(page):
                 assert word in parser._option_string_actions, words
 
 
-def test_the_headline_is_the_measured_one() -> None:
+def test_headline_equals_the_measurement() -> None:
     table = json.loads((ROOT / "docs" / "benchmarks" / "latency.json").read_text())["tables"][0]["rows"]
     ours, alone = (
         table[decoder]["last frame to caption, ms"]["median"] for decoder in ("ours", "autoregressive")

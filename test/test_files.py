@@ -54,13 +54,13 @@ def test_links_are_not_followed(tmp_path):
 @pytest.mark.parametrize("name", ["report.json", "link"])
 def test_full_disk_leaves_old_file(tmp_path, name):
     path = tmp_path / "report.json"
-    path.write_text("whole")
+    path.write_text("complete")
     if name == "link":
         (tmp_path / name).symlink_to(path)
     before = sorted(os.listdir(tmp_path))
     with full_disk(), pytest.raises(OSError, match="File too large"):
         write_report(tmp_path / name, 1000 * "x")
-    assert path.read_text() == "whole" and sorted(os.listdir(tmp_path)) == before
+    assert path.read_text() == "complete" and sorted(os.listdir(tmp_path)) == before
 
 
 def test_report_goes_into_open_file(tmp_path):
@@ -93,7 +93,7 @@ def test_folder_is_renamed_after_sync(tmp_path, monkeypatch):
 
 
 def test_report_goes_into_pipe_and_through_link(tmp_path):
-    """--json /dev/stdout must neither fail nor put a file in the place of the device."""
+    """--json /dev/stdout must neither fail nor replace the device by a file."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""What anybody wrote reaches no log, terminal or XML as it is, where these would obey it."""
+"""Texts from outside contain no control characters in logs, terminals and XML."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from crossspec_ros.windows.assembler import WindowAssembler
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 
 HOSTILE = "a\x1b[2Jb\nc\r\x00\x9b31m\u202ed\ud800\u2028e\x7f\uffff"
-"""Escape sequences of both kinds, breaks of lines, a turned direction, half a character, and none at all."""
+"""Escape sequences of both kinds, line breaks, a direction mark, a surrogate and a noncharacter."""
 OBEYED = set(HOSTILE) - set("abcde[2J31m\uffff")
 
 
 @pytest.mark.parametrize("text", ["Ein grüner Wagen, 200 m", "नी\u200cली", "赤い\u3000車", "👩\u200d🚒", ""])
-def test_what_people_write_stays(text):
+def test_readable_text_is_unchanged(text):
     assert plain_text(text) == text
 
 
-def test_what_would_be_obeyed_is_written_out():
+def test_control_characters_are_escaped():
     assert plain_text(HOSTILE).startswith(r"a\x1b[2Jb\nc\r\x00\x9b31m\u202ed\ud800\u2028e\x7f")
     assert plain_text("a\n\x1bb", keep="\n") == "a\n\\x1bb"
 
@@ -64,11 +64,11 @@ def test_captions_remarks_and_reports_are_harmless(capsys):
     topic |= {"gaps": [], "resolutions": [], "events": 0}
     report = {"path": HOSTILE, "format": HOSTILE, "bytes": 1, "messages": 1, "duration_s": 1.0}
     _print({**report, "topics": [topic], "plays": HOSTILE, "findings": [HOSTILE]}, False)
-    told = "".join(capsys.readouterr())
-    assert r"\x1b[2J" in told and not (OBEYED - {"\n"}) & set(told)
+    printed = "".join(capsys.readouterr())
+    assert r"\x1b[2J" in printed and not (OBEYED - {"\n"}) & set(printed)
 
 
-def test_junit_is_xml_whatever_captions_and_names_hold():
+def test_junit_of_hostile_texts_is_valid_xml():
     differences = [
         Difference(HOSTILE, "caption", "a red van", f"a {HOSTILE}"),
         Difference("w", HOSTILE, "", ""),

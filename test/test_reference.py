@@ -1,4 +1,4 @@
-"""docs/reference/ says what the code does; ros/test_reference_topics.py compares topics and services."""
+"""docs/reference/ matches the code. ros/test_reference_topics.py compares topics and services."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PAGES = sorted(reference.PAGES.glob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_generated_blocks_are_those_of_the_code(page):
+def test_generated_blocks_match_the_code(page):
     assert page.read_text() == reference.regenerate(page.read_text()), "run scripts/reference_pages.py"
 
 
-def test_every_block_stands_on_one_page():
+def test_every_block_is_on_one_page():
     named = [name for page in PAGES for name in re.findall(r"<!-- begin (\w+) -->", page.read_text())]
     assert sorted(named) == sorted(reference.BLOCKS)
 

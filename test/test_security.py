@@ -1,4 +1,4 @@
-"""config/security/ allows every node what it does by docs/reference/topics.md, and nothing else."""
+"""config/security/ allows each node the topics and services of docs/reference/topics.md only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import security_policies as security  # noqa: E402
 
 
 def allowed():
-    """The names in the file by enclave and by what is allowed."""
+    """Return the names in the file by enclave and permission."""
     found: dict[str, dict[str, set[str]]] = {}
     for enclave in ElementTree.parse(security.POLICIES).iter("enclave"):
         rules = found.setdefault(enclave.attrib["path"], {})
@@ -30,7 +30,7 @@ def allowed():
     return found
 
 
-def test_the_file_is_that_of_the_tables():
+def test_policies_match_the_tables():
     assert security.POLICIES.read_text() == security.policies(), "run scripts/security_policies.py"
 
 
@@ -59,9 +59,9 @@ def test_published_topics_have_permitted_readers(out, into, topics):
         assert may(out, "publish", topic) and may(into, "subscribe", topic)
 
 
-def test_hijacked_node_speaks_for_no_other():
+def test_hijacked_node_cannot_act_as_another():
     for node in NODES:
-        others = [*NODES, "somebody"]
+        others = [*NODES, "other"]
         others.remove(node)
         for other in others:
             assert not may(node, "publish", f"/{other}/caption")
@@ -69,17 +69,17 @@ def test_hijacked_node_speaks_for_no_other():
     assert not may("operator", "publish", "/captioner/caption")
 
 
-def test_people_may_use_whatever_our_nodes_offer():
+def test_operator_may_use_all_nodes():
     for node in NODES:
         for service in ("set_parameters", "change_state"):
             assert may("operator", "request", f"/{node}/{service}")
-    assert not may("operator", "request", "/somebody/set_parameters")
+    assert not may("operator", "request", "/other/set_parameters")
     for name in ("/_ros2cli_77/get_type_description", "/rqt_gui_py_node_77/set_parameters"):
         assert may("operator", "reply", name)
 
 
 def test_permissions_fit_into_the_handshake():
-    """By what six files took that SROS2 signed: 2.7 kB, and so much for each name; 2.1 kB are not theirs."""
+    """The sizes were measured with six files that SROS2 signed. 2.1 kB belong to other data."""
     for rules in allowed().values():
         size = sum(
             30 + len(name) if what in ("publish", "subscribe") else 72 + 2 * len(name)

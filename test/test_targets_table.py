@@ -1,4 +1,4 @@
-"""The tables of targets are those that the estimator gives, for releases of the sizes that are published."""
+"""The tables of targets match the estimator, for releases with their published sizes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MILLIONS = {
     "Qwen3-VL-4B": 4438,
     "Qwen3-VL-8B": 8767,
 }
-"""Of parameters, as the hub counts them."""
+"""Millions of parameters according to the hub."""
 
 
-def test_the_releases_have_the_parameters_that_are_published():
+def test_releases_have_the_published_parameters():
     counted = {}
     for name, files in targets_table._releases():
         values = files["config.json"]
@@ -41,6 +41,6 @@ def test_the_releases_have_the_parameters_that_are_published():
 
 
 @pytest.mark.parametrize("page", targets_table.PAGES, ids=lambda page: page.name)
-def test_the_tables_are_those_of_the_estimator(page):
+def test_tables_match_the_estimator(page):
     text = page.read_text()
     assert text == with_blocks(text, targets_table.BLOCKS), "run scripts/targets_table.py"

@@ -1,4 +1,4 @@
-"""The generated code is that of the .proto."""
+"""The generated code matches the .proto."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crossspec_ros.wire import captions_pb2 as wire
 PROTO = share_dir() / "crossspec_ros" / "wire" / "captions.proto"
 
 
-def test_the_code_is_that_of_the_proto():
+def test_code_matches_the_proto():
     text = re.sub(r"//.*|enum \w+ \{[^}]*\}", "", PROTO.read_text())
     written = {
         name: {field: int(number) for field, number in re.findall(r"(\w+) = (\d+);", body)}

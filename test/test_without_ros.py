@@ -1,4 +1,4 @@
-"""Commands run where neither rclpy nor a message package is installed."""
+"""Commands run without rclpy and message packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""To try files that may not be read: root may read them all."""
+"""Drop the privilege of root to read all files, for tests of unreadable files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DAC_OVERRIDE, _DAC_READ_SEARCH = 1 << 1, 1 << 2
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """This thread has to keep to the modes of files, whoever it is."""
+    """Make the modes of files apply to this thread, even for root."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("Ii", _VERSION, 0)
     before = ctypes.create_string_buffer(24)

@@ -1,4 +1,4 @@
-"""Checks of a replay: their differences as lines, as a verdict and as JUnit XML."""
+"""Checks of a replay. Their differences become lines, a verdict and JUnit XML."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison, which passed if it has no differences."""
+    """A comparison. It passed if it has no differences."""
 
     name: str
     differences: list[Difference] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Check:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """Return one line: how many checks failed, or that all passed."""
+    """Return a line with the number of failed checks."""
     failed = sum(bool(check.differences) for check in checks)
     return f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed"
 
@@ -54,7 +54,7 @@ def marked(
     added: Callable[[str], str] = "{{+{}+}}".format,
     common: Callable[[str], str] = str,
 ) -> str:
-    """Return both sentences merged into one, with marks around each run of words that differs."""
+    """Return both sentences merged into one, with marks around different words."""
     old, new = expected.split(), actual.split()
     parts: list[str] = []
     for kind, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -84,5 +84,5 @@ def junit(name: str, checks: Sequence[Check]) -> bytes:
 
 
 def _xml_text(text: str) -> str:
-    """Return the text with the characters that XML lacks written out."""
+    """Return the text with escapes for characters that XML forbids."""
     return plain_text(text).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")

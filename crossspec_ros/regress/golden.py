@@ -1,4 +1,4 @@
-"""Golden files of expected windows, and their comparison with those of a run."""
+"""Golden files with expected windows, and their comparison with a run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.code_replay import Captioned
 
 _MAX_LEVELS = 4.0
-"""JPEG decoders differ by two levels; another resampling, channel order or frame by far more."""
+"""Tolerance of colours. JPEG decoders differ by two levels; another resampling or frame by far more."""
 _TILES = 4
-"""A frame's thumbnail has the mean colours of so many rows and columns of tiles."""
+"""Rows and columns of a frame's thumbnail, which has the mean colour of each tile."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Setup(ReplaySetup):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that captions depend on besides the code, ready for JSON."""
+        """All inputs of the captions except the code, ready for JSON."""
         return {
             "recording": self.recording_digest,
             "models": models_digest(self.model_folders),
@@ -44,30 +44,30 @@ class Setup(ReplaySetup):
         }
 
     def check(self, path: Path, stored: Mapping[str, Any]) -> None:
-        """Raise InputError if the identity `stored` in the file `path` is of another replay."""
+        """Raise InputError if the identity `stored` in the file `path` belongs to another replay."""
         for part, name in (("recording", "recording"), ("models", "pair of models")):
             if stored.get(part) != self.identity[part]:
                 raise InputError(
-                    f"'{path}' was made from another {name} ({stored.get(part)}) than that of this run "
-                    f"({self.identity[part]}): give the right one, or write new goldens with --update"
+                    f"'{path}' was made with another {name} ({stored.get(part)}) than this run "
+                    f"({self.identity[part]}): use that {name}, or write new goldens with --update"
                 )
         then, now = stored.get("settings", {}), self.identity["settings"]
         for key in {**now, **then}:
             if then.get(key) != now.get(key):
                 old, new = (repr(one[key]) if key in one else "none" for one in (then, now))
                 raise InputError(
-                    f"'{path}' was made with {key} {old}, but this run has {new}: give the same options and "
+                    f"'{path}' was made with {key} {old}, but this run has {new}: use the same options and "
                     f"--config, or write new goldens with --update"
                 )
 
 
 @dataclass(frozen=True)
 class Record:
-    """One window. Stamps are ns of ROS time; each list has an item per image, in order of the stamps.
+    """A window. Stamps are ns of ROS time. Each list has an item per image, in order of the stamps.
 
-    `event_images` has 64 bits of each image's SHA-256, because they are drawn in integers. JPEG decoders
-    differ by a level or two, so `frames` has thumbnails: the RGB colours of the tiles from top left to bottom
-    right, as hex digits. `answers` are those to the standing questions.
+    `event_images` has 64 bits of each image's SHA-256, because event images are exact. JPEG decoders differ
+    by a level or two, so `frames` has thumbnails: the RGB colours of the tiles from top left to bottom right,
+    as hex digits. `answers` belong to the standing questions.
     """
 
     end_ns: int
@@ -114,9 +114,9 @@ def _thumbnail(frame: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class Golden:
-    """The windows of a recording in order, and the number of its faults by kind.
+    """The windows of a recording in order, and its faults by kind.
 
-    The names of windows count seconds from `origin_ns`.
+    Labels of windows count from `origin_ns`.
     """
 
     windows: list[Record]
@@ -124,18 +124,18 @@ class Golden:
     origin_ns: int
 
     def window_name(self, end_ns: int) -> str:
-        """Return the label of a window for people."""
+        """Return the readable label of a window."""
         return f"window {seconds(end_ns - SECOND, end_ns, self.origin_ns)}"
 
 
 def golden_folder(bag: Path) -> Path:
-    """Return the default folder of a recording's goldens, beside it."""
+    """Return the default folder of a recording's goldens, next to the recording."""
     bag = bag.resolve()
     return bag.with_name(f"{bag.name}.golden")
 
 
 def read_golden(path: Path, setup: Setup) -> Golden:
-    """Read a golden file. Raises InputError if it is missing, damaged, or of another replay."""
+    """Read a golden file. Raises InputError if it is missing, damaged, or belongs to another replay."""
     if not path.is_file():
         raise InputError(f"there is no golden file '{path}': write it with --update")
     try:
@@ -151,7 +151,7 @@ def read_golden(path: Path, setup: Setup) -> Golden:
 def write_golden(path: Path, setup: Setup, golden: Golden) -> None:
     """Write a golden file and its folder. Raises InputError if that fails."""
     windows = [asdict(window) for window in golden.windows]
-    # Goldens from before standing questions keep their form.
+    # Goldens that are older than standing questions keep their form.
     windows = [{key: value for key, value in one.items() if key != "answers" or value} for one in windows]
     content = {"identity": setup.identity, "counts": golden.counts, "windows": windows}
     try:
@@ -159,12 +159,12 @@ def write_golden(path: Path, setup: Setup, golden: Golden) -> None:
         replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
     except OSError as error:
         raise InputError(
-            f"'{path}' cannot be written ({error.strerror}): name a folder that can with --golden"
+            f"'{path}' cannot be written ({error.strerror}): set --golden to a folder that you may write to"
         ) from None
 
 
 def compare(expected: Golden, actual: Golden) -> list[Check]:
-    """Return a check for each window of either, in order, and one for the counts."""
+    """Return a check per window of either run, in order, and a check of the counts."""
     old, new = ({record.end_ns: record for record in golden.windows} for golden in (expected, actual))
     checks = [
         compare_window(expected.window_name(end_ns), old.get(end_ns), new.get(end_ns))
@@ -218,7 +218,7 @@ def _seconds(stamp_ns: int) -> str:
 
 def _pixels(name: str, old: Record, new: Record) -> list[Difference]:
     differences = []
-    # A difference in their number is one of the stamps.
+    # `_stamps` reports a difference in the number of frames.
     for i, (a, b) in enumerate(zip(old.frames, new.frames, strict=False), 1):
         if (levels := levels_apart(a, b)) > _MAX_LEVELS:
             expected = f"colours within {_MAX_LEVELS:g} levels of 256"

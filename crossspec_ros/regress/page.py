@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from crossspec_ros.captioning.code_replay import Captioned
 
 MAX_PASSED = 100
-"""Passed windows on the page; failed windows are always there."""
+"""Maximum number of passed windows on the page, which has all failed ones."""
 _HEIGHT_PX = 96
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; overflow-wrap: anywhere }
@@ -30,20 +30,20 @@ del { background: #fdd } ins { background: #dfd; text-decoration: none }
 
 
 class Page:
-    """Collects windows as they come, with compressed images."""
+    """Collects windows one by one, with compressed images."""
 
     def __init__(self) -> None:
         self._windows: dict[str, str] = {}
         self._passed = 0
 
     def add(self, name: str, captioned: Captioned, expected: Record | None, passed: bool) -> None:
-        """Add the window of the check `name`; of passed windows only the first `MAX_PASSED`."""
+        """Add the window of the check `name`. Passed windows after the first `MAX_PASSED` are ignored."""
         self._passed += passed
         if not passed or self._passed <= MAX_PASSED:
             self._windows[name] = _window(captioned, expected)
 
     def html(self, title: str, identity: Sequence[str], checks: Sequence[Check]) -> str:
-        """Return the whole page, failed checks first; `identity` are lines about the replay."""
+        """Return the page, failed checks first. `identity` has lines about the replay."""
         shown = [check for check in checks if check.differences or check.name in self._windows]
         sections = [
             f'<section class="{check.outcome}"><h2>{escape(f"{check.name}: {check.outcome}")}</h2>'

@@ -1,4 +1,4 @@
-"""pytest fixtures that guard captions in other packages' tests; they load nothing until they are used."""
+"""pytest fixtures that guard captions in other packages' tests. Unused, they import nothing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Regress = Callable[..., "list[Difference]"]
 
 @pytest.fixture(scope="session")
 def crossspec_regress() -> Regress:
-    """`crossspec_regress(bag, golden=None, models=None, question=None, config=None)` replays a bag in code.
+    """Return a function that replays a bag in code, and returns the differences from its goldens.
 
-    Returns what differs from the goldens in the folder `golden`, which is `BAG.golden` unless told otherwise
-    and which `crossspec regress BAG --update` writes; nothing differs in an empty list. Raises InputError
-    where the bag, the models or the goldens do not fit together.
+    Call it as `crossspec_regress(bag, golden=None, models=None, question=None, config=None)`. `golden` is a
+    folder that `crossspec regress BAG --update` has written, by default `BAG.golden`. Raises InputError if
+    bag, models and goldens do not match.
     """
 
     def compare(*arguments: Any, **options: Any) -> list[Difference]:

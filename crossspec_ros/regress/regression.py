@@ -40,7 +40,7 @@ Tick = Callable[[str], None]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, or with `args.update` write goldens. Return 1 if anything differs."""
+    """Compare with goldens, or write them with `args.update`. Return 1 for differences."""
     setup = Setup(args.path, args.config, vars(args))
     folder = args.golden or golden_folder(args.path)
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
@@ -60,9 +60,9 @@ def regress(
     question: str | None = None,
     config: Path | str | None = None,
 ) -> list[Difference]:
-    """Return the differences from the goldens in the folder `golden`, by default beside the bag.
+    """Return the differences from the goldens in the folder `golden`, by default next to the bag.
 
-    Raises InputError if the goldens are missing or of another replay.
+    Raises InputError if the goldens are missing or belong to another replay.
     """
     folder = golden_folder(Path(bag)) if golden is None else Path(golden)
     flags = {"models": None if models is None else str(models), "question": question}
@@ -74,7 +74,7 @@ def compared(
     setup: Setup, folder: Path, page: Page | None = None, tick: Tick = lambda what: None
 ) -> list[Check]:
     """Replay in code, add the windows to `page`, and return the checks."""
-    # A missing recording is reported before missing goldens.
+    # Opens the recording, so that a missing one is reported before missing goldens.
     assert setup.recording
     golden = read_golden(folder / WINDOWS, setup)
     expected = {record.end_ns: record for record in golden.windows}
@@ -92,9 +92,9 @@ def windows_in_code(
     look: Callable[[Captioned, Record], None] = lambda captioned, record: None,
     tick: Tick = lambda what: None,
 ) -> Golden:
-    """Replay a recording in code; `look` gets each window and its record.
+    """Replay a recording in code. `look` gets each window and its record.
 
-    Raises InputError for a recording that is damaged or has no window.
+    Raises InputError for a damaged recording, or one without windows.
     """
     from crossspec_ros.captioning.code_replay import captions
     from crossspec_ros.captioning.load_decoder import load_decoder
@@ -109,7 +109,7 @@ def windows_in_code(
         windows.append(record(captioned))
         look(captioned, windows[-1])
     if not windows:
-        raise InputError(f"'{setup.path}' has no window to compare: give a recording with events or images")
+        raise InputError(f"'{setup.path}' has no window to compare: use a recording with events or images")
     return Golden(windows, dict(counts), setup.origin_ns)
 
 
@@ -129,7 +129,7 @@ def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -
 
 def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
     if args.junit or args.html:
-        raise InputError("--update compares nothing: leave out --junit and --html, or run again without it")
+        raise InputError("--update does not compare: omit --junit and --html, or omit --update")
     golden = windows_in_code(setup, tick=tick)
     write_golden(folder / WINDOWS, setup, golden)
     print(f"{folder / WINDOWS}: {len(golden.windows)} windows")
@@ -141,7 +141,7 @@ def _print(checks: Sequence[Check]) -> None:
     for check in checks:
         for difference in check.differences:
             line = Text(str(difference))
-            # Brackets within end the search, which otherwise takes the square of the length.
+            # Without nested brackets, because the search would be quadratic in the length.
             line.highlight_regex(r"\[-[^\[\]]*-\]", "red")
             line.highlight_regex(r"\{\+[^{}]*\+\}", "green")
             console.print(line)

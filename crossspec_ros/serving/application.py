@@ -35,9 +35,9 @@ GAUGES = {"robots": "open streams of robots", "answering": "answers in work", **
 ANSWER_MS = "answer_ms"
 _BOUNDS_MS: list[float] = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120]
 _SPARE_STREAMS = 64
-"""Streams of a replica beside those of its robots: without a hello yet, refused, or not read."""
+"""Additional streams of a replica: new, refused and unread ones."""
 _MAX_STREAMS = 4
-"""Streams of one token. One more ends the oldest, whose link may be gone."""
+"""Maximum streams per token. One more ends the oldest, whose link may be broken."""
 
 
 class CaptionServer:
@@ -62,7 +62,7 @@ class CaptionServer:
         owner = next((name for name, own in self._tokens.items() if compare_digest(own.encode(), token)), "")
         if self._tokens and not owner:
             self._fleet.counts["refused"] += 1
-            yield refusal(f"the token is not that of any robot: {SET_TOKEN}")
+            yield refusal(f"the token belongs to no robot: {SET_TOKEN}")
             return
         streams, task = self._streams[owner], asyncio.current_task()
         if owner and len(streams) == _MAX_STREAMS and (oldest := streams.pop(0)):
@@ -83,10 +83,10 @@ class CaptionServer:
         if fault := self._fleet.threads.look():
             _LOG.error("%s: Ray Serve replaces this replica", fault)
             raise RuntimeError(fault)
-        with failures_logged(_LOG, logging.ERROR, "silent robots were not disconnected"):
-            # No stream may wait for the memories that this saves.
-            await asyncio.to_thread(self._fleet.let_idle_go)
-        # Ended streams leave cycles behind.
+        with failures_logged(_LOG, logging.ERROR, "failed to disconnect silent robots"):
+            # In a thread, because this saves caption memories.
+            await asyncio.to_thread(self._fleet.disconnect_idle)
+        # Ended streams leave reference cycles.
         gc.collect()
         values = {"robots": self._fleet.robots, "answering": self._fleet.engine.answering}
         for name, value in (self._fleet.counts | values).items():
@@ -98,7 +98,7 @@ class CaptionServer:
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:
-    """Return the application of a server's settings, for `serve deploy`. Raises InputError for invalid ones.
+    """Return the application for `serve deploy`. Raises InputError for invalid settings.
 
     Ray Serve gets `deployment` unchanged: num_replicas, autoscaling_config, ray_actor_options and the like.
     """

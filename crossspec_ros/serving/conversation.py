@@ -1,4 +1,4 @@
-"""One robot's gRPC stream: bounds, hello and the way of messages up into messages down."""
+"""A robot's gRPC stream: limits, the hello, and the conversion of messages up into messages down."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from crossspec_ros.wire import captions_pb2 as wire
 _LOG = logging.getLogger(__name__)
 
 HELLO_S = 10.0
-"""Seconds within which a stream must begin. Strangers could hold all streams of a replica otherwise."""
+"""Maximum seconds until the hello. Otherwise unknown clients could hold all streams of a replica."""
 MAX_UNREAD = 4096
-"""Messages that may wait for a robot that reads none."""
+"""Maximum number of unread messages."""
 UNREAD_S = 30.0
-"""Seconds within which a robot must read a message."""
+"""Maximum seconds until a robot reads a message."""
 
 SET_TOKEN = "set the one in the server's file of tokens"
 Send = Callable[[wire.Down | None], None]
-"""Queues a message for the robot; None ends the stream. Any thread may call it."""
+"""Thread-safe function that queues a message for the robot. None ends the stream."""
 
 
 async def converse(fleet: Fleet, messages: AsyncIterator[bytes], owner: str = "") -> AsyncIterator[wire.Down]:
-    """Yield messages for a robot in return for its own, until one side ends the stream.
+    """Yield messages for a robot in reply to its own, until one side ends the stream.
 
-    If there is an `owner`, a robot that gives its name must have this one.
+    With an `owner`, a robot that sends a name must have this one.
     """
     loop = asyncio.get_running_loop()
     answers: asyncio.Queue[wire.Down | None] = asyncio.Queue()
@@ -46,7 +46,7 @@ async def converse(fleet: Fleet, messages: AsyncIterator[bytes], owner: str = ""
         if message is None or answers.qsize() <= MAX_UNREAD:
             loop.call_soon_threadsafe(answers.put_nowait, message)
         else:
-            # The robot would not read a refusal either. It may connect again.
+            # The robot would not read a refusal either, but may connect again.
             stream.stop()
             loop.call_soon_threadsafe(reader.cancel)
 
@@ -56,7 +56,7 @@ async def converse(fleet: Fleet, messages: AsyncIterator[bytes], owner: str = ""
         while (answer := await answers.get()) is not None:
             task = asyncio.current_task()
             assert task is not None
-            # At a yield, a generator waits for the robot to read, and cannot end by itself.
+            # At the yield, the generator waits until the robot reads, and cannot end by itself.
             unread = loop.call_later(UNREAD_S, task.cancel)
             try:
                 yield answer
@@ -69,7 +69,7 @@ async def converse(fleet: Fleet, messages: AsyncIterator[bytes], owner: str = ""
 async def _read(
     fleet: Fleet, stream: RobotStream, messages: AsyncIterator[bytes], send: Send, owner: str
 ) -> None:
-    """Let the stream take the messages, in a thread of its own, and end it after the last one."""
+    """Pass the messages to the stream in its own thread, and end the stream after the last one."""
     received, robot = aiter(messages), ""
     worker: Worker | None = None
     try:
@@ -78,28 +78,28 @@ async def _read(
             message = read_message(data)
             if message is None:
                 fleet.counts["refused_messages"] += 1
-                raise InputError(f"a message of {len(data)} bytes cannot be read: see captions.proto")
+                raise InputError(f"a message of {len(data)} bytes is invalid: see captions.proto")
             if worker is None:
                 robot = message.hello.robot
                 if owner and robot and robot != owner:
                     fleet.counts["refused"] += 1
-                    raise InputError(f"the token is not that of the robot '{robot[:64]}': {SET_TOKEN}")
+                    raise InputError(f"the token does not belong to the robot '{robot[:64]}': {SET_TOKEN}")
                 worker = Worker(fleet, robot)
             fleet.rate.check(robot, len(data))
-            # It decompresses frames, and tokenizes questions.
-            await asyncio.wrap_future(worker.do(partial(stream.take, message)))
+            # In a thread, because this decompresses frames and tokenizes questions.
+            await asyncio.wrap_future(worker.do(partial(stream.handle, message)))
             data = await anext(received)
     except StopAsyncIteration:
         pass
     except asyncio.TimeoutError:
-        send(refusal(f"nothing was said for {HELLO_S:g} s: begin with a hello"))
+        send(refusal(f"no message arrived within {HELLO_S:g} s: begin with a hello"))
     except InputError as error:
         send(refusal(str(error)))
     except asyncio.CancelledError:
-        pass  # nothing awaits this task, and a traceback would keep the last message
+        pass  # this task is not awaited, and a traceback would keep the last message alive
     except (*ENDS, GeneratorExit):
         raise
-    except BaseException as error:  # also a panic in a library
+    except BaseException as error:  # including panics of libraries
         _LOG.error("a robot's stream failed: %s", described(error))
         send(refusal(f"the server failed: {type(error).__name__}: {error}"))
     finally:
@@ -114,7 +114,7 @@ async def _read(
 
 
 class Worker:
-    """The thread of one stream, so that no robot waits for the work of another."""
+    """The thread of a stream, so that robots do not wait for each other."""
 
     def __init__(self, fleet: Fleet, robot: str) -> None:
         self._pulses, self._pulse = fleet.pulses, Pulse(f"robot {robot!r:.64}")
@@ -122,7 +122,7 @@ class Worker:
         self._pulses.add(self._pulse)
 
     def do(self, work: Callable[[], None]) -> Future[None]:
-        """Let the thread do this after all earlier work."""
+        """Queue work for the thread."""
 
         def call() -> None:
             with self._pulse.busy():
@@ -131,7 +131,7 @@ class Worker:
         return self._thread.submit(call)
 
     def finish(self, work: Callable[[], None]) -> Future[None]:
-        """Let the thread do this as the last work."""
+        """Queue the last work of the thread."""
         done = self.do(work)
         self._thread.shutdown(wait=False)
         done.add_done_callback(lambda _: self._pulses.discard(self._pulse))
@@ -139,7 +139,7 @@ class Worker:
 
 
 def read_message(data: bytes) -> wire.Up | None:
-    """Return a robot's message, or None for an invalid one, or one too large for its kind."""
+    """Return a robot's message, or None if it is invalid or too large for its kind."""
     try:
         message = wire.Up.FromString(data)
     except DecodeError:
@@ -156,7 +156,7 @@ def refusal(sentence: str) -> wire.Down:
 def add_servicer(servicer: Any, server: grpc.aio.Server) -> None:
     """Register the service at a gRPC server. Ray Serve replaces the methods of `servicer`.
 
-    Messages arrive as bytes, because the sender decides how much memory a list in them takes.
+    Messages arrive as bytes, because a list in a parsed message could need far more memory.
     """
     method, serialize = getattr(servicer, STREAM), wire.Down.SerializeToString
     handler = grpc.stream_stream_rpc_method_handler(method, response_serializer=serialize)

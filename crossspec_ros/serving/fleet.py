@@ -27,10 +27,10 @@ from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse, ThreadWatch
 _LOG = logging.getLogger(__name__)
 
 MAX_WINDOWS = 3
-"""Windows of a robot that may be held at a time: two that are open, and the one captioned last."""
+"""Maximum windows of a robot: two open ones, and the last captioned one."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 COUNTS = {
-    "admitted": "streams of robots that began",
+    "admitted": "streams of admitted robots",
     "refused": "refused robots",
     "let_go": "disconnected silent robots",
     "replaced": "streams whose robot connected again",
@@ -39,20 +39,20 @@ COUNTS = {
     "failed_answers": "failed answers",
 }
 MAX_MESSAGES = 400
-"""Messages of a robot in a second: eight times what eight camera frames and their questions need."""
+"""Maximum messages of a robot per second, eight times the messages of eight frames and their questions."""
 MAX_BYTES = 128 << 20
-"""Bytes of a robot in a second: eight times what eight frames of 1440x1080 need."""
+"""Maximum bytes of a robot per second, eight times the bytes of eight frames of 1440x1080."""
 _PHASES = 64
-"""Places in a period where windows may end."""
+"""Number of phases in a period at which windows may end."""
 _SHARED_CAPTIONS = 2048
-"""Captions to a question that robots learn from one another."""
+"""Maximum captions per question in the shared memory of all robots."""
 
 
 @dataclass(eq=False)
 class Robot:
-    """A robot with an open stream. The engine's thread uses its `policy`, with proposers of its own.
+    """A robot with an open stream. Its `policy` has its own proposers, and runs in the engine's thread.
 
-    `on_gone` is called with the reason if the fleet disconnects the robot.
+    `on_gone` is called with the reason when the fleet disconnects the robot.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Robot:
     phase_ns: int
     keep: MemoryFile | None
     on_gone: Callable[[str], None]
-    heard_s: float = field(default_factory=time.monotonic)
+    last_message_s: float = field(default_factory=time.monotonic)
     _closing: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -71,7 +71,7 @@ class Robot:
         return (keep.pulse,) if keep is not None else ()
 
     def close(self) -> None:
-        """Save the caption memory, or wait until another thread has saved it."""
+        """Save the caption memory, or wait while another thread saves it."""
         with self._closing:
             keep, self.keep = self.keep, None
             if keep is not None:
@@ -79,7 +79,7 @@ class Robot:
 
 
 class Rate:
-    """Messages and bytes of each robot in the current second. One thread uses it."""
+    """Messages and bytes of each robot in the current second. Not thread-safe."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -94,16 +94,16 @@ class Rate:
         self._bytes[robot] += size
         if self._messages[robot] > MAX_MESSAGES or self._bytes[robot] > MAX_BYTES:
             raise InputError(
-                f"more than {MAX_MESSAGES} messages or {MAX_BYTES >> 20} MB came in a second: send frames at "
-                f"the camera's rate"
+                f"more than {MAX_MESSAGES} messages or {MAX_BYTES >> 20} MB arrived in a second: send frames "
+                f"at the camera's rate"
             )
 
 
 class Fleet:
-    """One engine and the robots that share it; safe for any thread."""
+    """An engine and the robots that share it. Thread-safe."""
 
     def __init__(self, target: VideoTarget, settings: ServeSettings, runner: Runner | None = None) -> None:
-        """Run the target's own body if there is no `runner`."""
+        """Create the engine. Without a `runner`, it runs the target with torch."""
         self.target, self.settings = target, settings
         self.engine = LocalEngine(target, None, settings.robots, runner)
         self._shared = CaptionMemory(_SHARED_CAPTIONS, "fleet_memory") if settings.fleet_memory else None
@@ -111,10 +111,10 @@ class Fleet:
         self._lock = threading.Lock()
         self.counts = dict.fromkeys(COUNTS, 0)
         self.on_answer: Callable[[float], None] = lambda seconds: None
-        """Called with the seconds of each answer, from its question to its last word."""
+        """Called with the seconds from each question to the last word of its answer."""
         self.cost: PassCost | None = None
         self.threads = ThreadWatch(self._pulses)
-        """Needs a look each second. A dead or stuck thread ends the server."""
+        """Watchdog. Call `look` once a second."""
         self.pulses: set[Pulse] = set()
         """Pulses of the threads of open streams."""
         self.rate = Rate()
@@ -124,36 +124,36 @@ class Fleet:
         began_s = time.monotonic()
         self.engine.warm_up(MAX_WINDOWS)
         self.cost = self.engine.measure(self.settings.shared_passes)
-        # That included many passes: none takes as long.
+        # This includes many passes, so a single pass is never as slow.
         self.threads.patience_s = PATIENCE_S + round(3 * (time.monotonic() - began_s))
 
     @property
     def robots(self) -> int:
-        """Number of robots that have a stream."""
+        """Number of robots with a stream."""
         return len(self._robots)
 
     def admit(self, name: str, period_ns: int, phase_ns: int, on_gone: Callable[[str], None]) -> Robot:
-        """Return the robot of this name, whose stream has begun. This ends an earlier stream of it.
+        """Return the robot of a new stream, and end its earlier stream.
 
         Raises:
-            InputError: there is no room, or the name or the period is invalid.
+            InputError: the server is full, or the name or the period is invalid.
         """
         if not _NAME.fullmatch(name):
             raise InputError(
-                f"the robot's name is '{name[:80]}': give it letters, digits, '.', '_' or '-', at most 64"
+                f"the robot's name '{name[:80]}' is invalid: use at most 64 letters, digits, '.', '_' or '-'"
             )
         if not 10_000_000 <= period_ns <= 3_600_000_000_000:
-            raise InputError(f"windows of {period_ns} ns are none: give a period of 10 ms to an hour")
-        reason = "another stream of this name has begun: give each robot a name of its own (link.robot)"
-        self.let_go(name, reason, "replaced")
+            raise InputError(f"the period of {period_ns} ns is invalid: use 10 ms to an hour")
+        reason = "another stream with this name has begun: give each robot its own name (link.robot)"
+        self.disconnect(name, reason, "replaced")
         with self._lock:
             if name in self._robots:
-                raise InputError(f"another stream of the robot '{name}' begins just now: connect again")
+                raise InputError(f"another stream of the robot '{name}' is beginning: connect again")
             if len(self._robots) >= self.settings.robots:
                 self.counts["refused"] += 1
                 raise InputError(
-                    f"the server has room for {self.settings.robots} robots and has as many: wait until one "
-                    f"has gone, or start it with more --robots"
+                    f"the server already has {self.settings.robots} robots: wait until one leaves, or start "
+                    f"the server with more --robots"
                 )
             policy, keep = self._policy(name)
             robot = Robot(name, policy, period_ns, phase_ns % period_ns, keep, on_gone)
@@ -165,12 +165,12 @@ class Fleet:
         """Remove a robot whose stream has ended."""
         robot.close()
         with self._lock:
-            # Not before its memory is saved; and the name may be that of its next stream by now.
+            # After saving its memory. By now, the name may belong to its next stream.
             if self._robots.get(robot.name) is robot:
                 del self._robots[robot.name]
 
-    def let_go(self, name: str, reason: str, count: str = "let_go") -> None:
-        """End the stream of this robot, if there is one, with a reason."""
+    def disconnect(self, name: str, reason: str, count: str = "let_go") -> None:
+        """End the stream of this robot, if it has one, with a reason."""
         with self._lock:
             robot = self._robots.get(name)
         if robot is not None:
@@ -178,30 +178,30 @@ class Fleet:
             robot.on_gone(reason)
             self.leave(robot)
 
-    def let_idle_go(self) -> None:
-        """End the streams of robots that have been silent for `idle_s`."""
+    def disconnect_idle(self) -> None:
+        """Disconnect robots that have been silent for `idle_s`."""
         late_s = time.monotonic() - self.settings.idle_s
         with self._lock:
-            idle = [robot.name for robot in self._robots.values() if robot.heard_s < late_s]
+            idle = [robot.name for robot in self._robots.values() if robot.last_message_s < late_s]
         for name in idle:
-            self.let_go(name, f"nothing was heard of it for {self.settings.idle_s:g} s")
+            self.disconnect(name, f"the robot sent no message for {self.settings.idle_s:g} s")
 
-    def emptiest_phase(self, period_ns: int, beside: Robot | None = None) -> int:
-        """Return the phase of the period at which windows are farthest from those of other robots."""
+    def emptiest_phase(self, period_ns: int, robot: Robot | None = None) -> int:
+        """Return the phase of the period with the largest distance to the windows of other robots."""
         with self._lock:
-            taken = [r.phase_ns % period_ns for r in self._robots.values() if r is not beside]
-        places = [i * period_ns // _PHASES for i in range(_PHASES)]
+            used_ns = [one.phase_ns % period_ns for one in self._robots.values() if one is not robot]
+        phases_ns = [i * period_ns // _PHASES for i in range(_PHASES)]
 
-        def distance(place: int) -> int:
-            apart = [abs(place - other) for other in taken]
-            return min((min(one, period_ns - one) for one in apart), default=0)
+        def distance(phase_ns: int) -> int:
+            apart_ns = [abs(phase_ns - other) for other in used_ns]
+            return min((min(one, period_ns - one) for one in apart_ns), default=0)
 
-        return max(places, key=distance)
+        return max(phases_ns, key=distance)
 
     def close(self) -> None:
         """Disconnect all robots and close the engine."""
         for name in list(self._robots):
-            self.let_go(name, "the server ends")
+            self.disconnect(name, "the server ends")
         self.engine.close()
 
     def _pulses(self) -> list[Pulse]:
@@ -209,11 +209,11 @@ class Fleet:
         return [*pulses, *(pulse for robot in list(self._robots.values()) for pulse in robot.pulses)]
 
     def _policy(self, name: str) -> tuple[Policy, MemoryFile | None]:
-        """Return a robot's policy, and the file of its captions, if they are kept."""
+        """Return a robot's policy, and the file of its caption memory, if it has one."""
         proposers = make_proposers(self.settings.proposers)
         memory = next((one for one in proposers if isinstance(one, CaptionMemory)), None)
         if self._shared is not None:
-            # It drafts from the captions of others like from one's own: the target decides by its frames.
+            # Captions of other robots are safe drafts, because the target verifies them.
             proposers = *proposers, self._shared
         keep = None
         if memory is not None and self.settings.memories:
@@ -226,6 +226,6 @@ class Fleet:
         try:
             return MemoryFile(memory, file, tokenizer_digest(self.target.tokenizer), ids)
         except InputError as error:
-            # A robot without a memory is slower, and no less right.
-            _LOG.warning("the captions of robot %s are not kept: %s", name, error)
+            # Without a memory, a robot is slower, but its captions are the same.
+            _LOG.warning("the caption memory of robot %s is not stored: %s", name, error)
             return None

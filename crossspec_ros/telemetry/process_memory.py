@@ -9,17 +9,17 @@ import psutil
 
 
 def resident_mb(pid: int | None = None) -> float:
-    """Return the resident memory in MB of a process, by default this one; raises psutil.Error without it."""
+    """Return the resident memory of a process in MB, by default of this one. Raises psutil.Error."""
     return psutil.Process(pid).memory_info().rss / 1e6
 
 
 def keep_heap() -> None:
-    """Exclude the present objects from garbage collection: with torch each one takes 0.3 s less."""
+    """Exclude existing objects from garbage collection. With torch, each collection is 0.3 s shorter."""
     gc.collect()
     gc.freeze()
 
 
 def give_back() -> None:
-    """Return free memory to the system, if the C library can (glibc); allocating threads wait meanwhile."""
+    """Return free heap memory to the system, with glibc only. Allocating threads wait meanwhile."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)

@@ -1,6 +1,6 @@
-"""The pulse of a thread, and the watch that finds dead and stuck threads.
+"""Pulses of threads, and a watchdog that finds dead and stuck threads.
 
-A process with such a thread ends, so that launch, systemd or Ray Serve start it again.
+The process then ends, so that launch, systemd or Ray Serve restart it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 from crossspec_ros.errors import described
 
 PATIENCE_S = 60
-"""A thread that is busy without a step for so long is stuck; the owner of models adds their loading time."""
+"""Seconds without a step after which a busy thread is stuck. Processes with models add their loading time."""
 _BEAT_S = 1.0
 
 _LOG = logging.getLogger(__name__)
@@ -26,26 +26,26 @@ _OWN: ContextVar[Pulse | None] = ContextVar("own", default=None)
 
 
 class Pulse:
-    """Sign of life of one thread, which `start` creates or which a pool creates and which calls `adopt`."""
+    """Sign of life of one thread. `start` creates the thread, or a pool's thread calls `adopt`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_busy = False
         self.silent_s = 0
-        """Looks of the watch, one a second, since the last step of the current work."""
+        """Looks of the watchdog, one per second, since the last step of the current work."""
         self._thread: threading.Thread | None = None
-        self._reason = "it is gone"
+        self._reason = "reason unknown"
         self._is_ending = False
 
     @property
     def death(self) -> str:
-        """Why the thread has ended; empty before its start, while it lives, and after `end`."""
+        """The reason why the thread has ended. Empty before its start, while it runs, and after `end`."""
         if self._is_ending or self._thread is None or self._thread.is_alive():
             return ""
         return self._reason
 
     def start(self, work: Callable[[], None], name: str) -> threading.Thread:
-        """Start and return a daemon thread of this name that does `work`."""
+        """Start and return a daemon thread with this name and work."""
         thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
         thread.start()
         self._thread = thread
@@ -57,7 +57,7 @@ class Pulse:
         _OWN.set(self)
 
     def end(self) -> None:
-        """Announce that the thread ends on purpose."""
+        """Announce that the thread will end as intended."""
         self._is_ending = True
 
     def beat(self) -> None:
@@ -66,7 +66,7 @@ class Pulse:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Mark the work on one item; waiting for the next item is outside."""
+        """Mark the work on one item. Waiting for the next item must be outside of the block."""
         self.silent_s, self.is_busy = 0, True
         try:
             yield
@@ -78,13 +78,13 @@ class Pulse:
         try:
             work()
             self._reason = "its work returned"
-        except BaseException as error:  # the thread ends here, and Python would print the error unescaped
+        except BaseException as error:  # Python itself would print the error unescaped
             self._reason = f"{type(error).__name__}: {error}"
             _LOG.error("the thread '%s' has ended: %s", self.name, described(error))
 
 
 def waited(work: Future[_T]) -> _T:
-    """Return the result of another watched thread's work; the calling thread beats while it waits."""
+    """Return the result of another watched thread's work. The calling thread beats while it waits."""
     pulse = _OWN.get()
     while not wait([work], _BEAT_S).done:
         if pulse is not None:
@@ -93,21 +93,21 @@ def waited(work: Future[_T]) -> _T:
 
 
 class ThreadWatch:
-    """Looks once a second at the threads whose `pulses` exist at that time.
+    """Watchdog that looks at all `pulses` once a second.
 
-    It counts looks instead of time, so that a process that was stopped for an hour is not stuck.
+    It counts looks in place of time, so that a process that was suspended for an hour is not stuck.
     """
 
     def __init__(self, pulses: Callable[[], Iterable[Pulse]]) -> None:
         self._pulses = pulses
         self.patience_s = PATIENCE_S
         self.fault = ""
-        """The fault at the last look; empty without one."""
+        """The fault at the last look, or an empty text."""
         self.values: dict[str, str] = {}
         """State of each thread at the last look: waiting, busy, stuck or dead."""
 
     def look(self) -> str:
-        """Return the fault of this moment; empty without one."""
+        """Update the states, and return the fault or an empty text."""
         found = [(pulse.name, *_state(pulse, self.patience_s)) for pulse in self._pulses()]
         self.values = {name: state for name, state, _ in found}
         self.fault = "; ".join(f"the thread of the {name} has {fault}" for name, _, fault in found if fault)

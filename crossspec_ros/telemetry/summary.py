@@ -1,4 +1,4 @@
-"""The figures of a whole run: each stage's median and 90th percentile, and what the draft was good for."""
+"""Figures of a run: median and 90th percentile of each stage, and accepted draft tokens."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 import numpy as np
 
 KEPT = 3600
-"""Windows whose stages are remembered, so that a node may run for ever: an hour of them."""
+"""Windows whose stages are kept, an hour. The bound lets a node run for ever."""
 _LATE = ("late_events", "late_frames")
 
 _WITHOUT = ("skipped", "failed", "inactive", "nothing_seen", "unchanged", "unasked")
-"""Counts of windows that have no caption."""
-_USUAL = ("windows", "tokens", "target_passes")
-"""Counts of every run; each other one tells of something that went wrong."""
+"""Counts of windows without a caption."""
+_NORMAL = ("windows", "tokens", "target_passes")
+"""Counts of every run. All others are faults."""
 
 
 class Summary:
-    """Collects the stages of the last `KEPT` captioned windows and the totals of all.
+    """Collects the stages of the last `KEPT` captioned windows, and totals of all windows.
 
-    `brief()` or `table()` is what a run prints at its end.
+    A run prints `brief()` or `table()` at its end.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Summary:
         self._values: dict[str, deque[float]] = {}
 
     def add(self, latencies_ms: Mapping[str, float]) -> None:
-        """Take one window's stages in milliseconds; a window may lack some of them."""
+        """Add a window's stages in ms. A window may lack some stages."""
         for name, value in latencies_ms.items():
             self._values.setdefault(name, deque(maxlen=KEPT)).append(value)
 
@@ -37,11 +37,11 @@ class Summary:
         self.counts.update(numbers)
 
     def percentile(self, name: str, percent: float) -> float:
-        """A percentile of a stage in milliseconds; KeyError when no window had it."""
+        """Return a percentile of a stage in ms. Raises KeyError if no window had the stage."""
         return float(np.percentile(self._values[name], percent))
 
     def table(self) -> str:
-        """Plain text, a line per stage, then the totals."""
+        """Return a text with a line per stage, followed by the totals."""
         width = max([len("stage (ms)"), *map(len, self._values)])
         lines = [f"{'stage (ms)':<{width}}  windows   median      p90      max"]
         for name, values in self._values.items():
@@ -50,7 +50,7 @@ class Summary:
         return "\n".join([*lines, self.totals()])
 
     def brief(self) -> str:
-        """One sentence about the run, with all that went wrong in it; empty when there was no window."""
+        """Return a sentence about the run and its faults, or an empty text without windows."""
         if not self.counts["windows"]:
             return ""
         counts = self.counts
@@ -58,15 +58,15 @@ class Summary:
         text = f"{captioned} of {counts['windows']} seconds captioned"
         if captioned and "total" in self._values:
             text += f", {self.percentile('total', 50):.0f} ms after their end (median)"
-        wrong = [
+        faults = [
             f"{name.replace('_', ' ')} {number}"
             for name, number in counts.items()
-            if number and name not in _USUAL and not name.startswith(("drafted by ", "accepted of "))
+            if number and name not in _NORMAL and not name.startswith(("drafted by ", "accepted of "))
         ]
-        return "; ".join([text, *wrong])
+        return "; ".join([text, *faults])
 
     def totals(self) -> str:
-        """The end of it: a line of all counts, and one about what came too late, where anything did."""
+        """Return a line of all counts, and a line about late events and frames, if any."""
         totals = [
             f"{name.replace('_', ' ')} {number}" for name, number in self.counts.items() if name not in _LATE
         ]

@@ -1,4 +1,4 @@
-"""The named spans of one window, recorded from several threads."""
+"""Named spans of a window, recorded from several threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STAGE_COLOURS = {
 
 @dataclass(frozen=True)
 class Span:
-    """One piece of work: `name` is a stage or `stage[i]`, times are `time.perf_counter_ns`."""
+    """A piece of work. `name` is a stage or `stage[i]`; times are `time.perf_counter_ns`."""
 
     name: str
     start_ns: int
@@ -45,7 +45,7 @@ class Span:
 
 
 class Trace:
-    """Spans and marks of one window; every method may be called from any thread."""
+    """Spans and marks of a window. Thread-safe."""
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
@@ -54,7 +54,7 @@ class Trace:
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
-        """Record the time inside the `with` block, also when it raises."""
+        """Record the duration of the block, even if it raises."""
         start = time.perf_counter_ns()
         try:
             yield
@@ -62,17 +62,17 @@ class Trace:
             self.add(name, start, time.perf_counter_ns())
 
     def add(self, name: str, start_ns: int, end_ns: int) -> None:
-        """Record a span whose ends were taken elsewhere, in ns of `time.perf_counter_ns`."""
+        """Record a span with these times (`perf_counter_ns`)."""
         with self._lock:
             self._spans.append(Span(name, start_ns, end_ns, threading.current_thread().name))
 
     def mark(self, name: str, at_ns: int | None = None) -> None:
-        """Record an instant (`perf_counter_ns`), by default this one; the first of a name counts."""
+        """Record an instant (`perf_counter_ns`), by default now. The first one of a name counts."""
         with self._lock:
             self._marks.setdefault(name, time.perf_counter_ns() if at_ns is None else at_ns)
 
     def extend(self, other: Trace) -> None:
-        """Take over the spans and marks of another trace."""
+        """Add the spans and marks of another trace."""
         spans, marks = other.spans, other.marks
         with self._lock:
             self._spans += spans
@@ -86,13 +86,13 @@ class Trace:
 
     @property
     def marks(self) -> dict[str, int]:
-        """All marks so far, in ns of `time.perf_counter_ns`."""
+        """All marks so far (`perf_counter_ns`)."""
         with self._lock:
             return dict(self._marks)
 
     @property
     def stages(self) -> dict[str, float]:
-        """Milliseconds of each stage, its spans summed, in order of their first start."""
+        """Sum of the spans of each stage in ms, in order of the first start."""
         sums: dict[str, float] = {}
         for span in self.spans:
             sums[span.stage] = sums.get(span.stage, 0.0) + (span.end_ns - span.start_ns) / 1e6
@@ -100,9 +100,9 @@ class Trace:
 
     @property
     def hidden(self) -> float:
-        """Milliseconds of draft work that nobody waited for.
+        """Milliseconds of draft work that delayed no caption.
 
-        It ran before the window closed (the mark "closed") or beside the target's own work.
+        It ran before the close (the mark "closed"), or in parallel to the target's work.
         """
         spans = self.spans
         cover = [span for span in spans if span.stage in TARGET_STAGES]
@@ -112,7 +112,7 @@ class Trace:
 
     @property
     def beside_models(self) -> float:
-        """Milliseconds from the close to the caption, the span `total`, in which no model worked."""
+        """Milliseconds of the span `total`, from the close to the caption, in which no model worked."""
         spans = self.spans
         total = [span for span in spans if span.stage == "total"]
         models = (*DRAFT_STAGES, *TARGET_STAGES)
@@ -120,13 +120,13 @@ class Trace:
 
 
 def _common_ms(some: list[Span], others: list[Span]) -> float:
-    """Milliseconds for which any of `some` ran while any of `others` did; both come sorted by start."""
+    """Return the ms in which a span of `some` and one of `others` overlap. Both are sorted by start."""
     pairs = ((a, b) for a in _union(some) for b in _union(others))
     return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in pairs) / 1e6
 
 
 def _union(spans: list[Span]) -> list[tuple[int, int]]:
-    """Disjoint intervals that cover the spans, which come sorted by start."""
+    """Return disjoint intervals that cover spans sorted by start."""
     merged: list[tuple[int, int]] = []
     for span in spans:
         if merged and span.start_ns <= merged[-1][1]:

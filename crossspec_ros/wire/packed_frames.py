@@ -1,4 +1,4 @@
-"""Frames on the wire: without loss, so that the caption is that of the camera's own pixels."""
+"""Lossless frames on the wire, so that captions equal those of the camera's own pixels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from crossspec_ros.image_bounds import check_size
 from crossspec_ros.wire import captions_pb2 as wire
 
 _LEVEL = 1
-"""Level of PNG's compression: higher ones take several times as long for some percent."""
+"""PNG compression level. Higher levels are several times slower and save a few percent."""
 
 
 def frame_message(frame: np.ndarray, stamp_ns: int) -> wire.Frame:
-    """An (H, W, 3) RGB uint8 frame as PNG."""
+    """Return the message of an (H, W, 3) RGB uint8 frame, as PNG."""
     import cv2
 
     done, png = cv2.imencode(".png", frame[:, :, ::-1], [cv2.IMWRITE_PNG_COMPRESSION, _LEVEL])
@@ -26,18 +26,18 @@ def frame_message(frame: np.ndarray, stamp_ns: int) -> wire.Frame:
 
 
 def read_frame(message: wire.Frame) -> np.ndarray:
-    """The (H, W, 3) RGB uint8 frame; raises InputError for what is no such frame, or absurdly large."""
+    """Return the (H, W, 3) RGB uint8 frame. Raises InputError for an invalid or too large frame."""
     size = f"{message.width}x{message.height}"
     if not message.height or not message.width:
-        raise InputError(f"a frame has {size} pixels: send frames that have some")
+        raise InputError(f"a frame has {size} pixels: send frames with pixels")
     check_size(message.width, message.height)
     if message.compressed:
         frame = compressed_array(SimpleNamespace(format="png or jpeg", data=message.data))
         if frame.shape[:2] != (message.height, message.width):
-            raise InputError(f"a frame of {size} is of another size within: send its own")
+            raise InputError(f"the image of a frame differs from its size {size}: send the image's size")
         return frame
     if len(message.data) != message.height * message.width * 3:
         raise InputError(
-            f"a frame of {size} has {len(message.data)} bytes: send 3 for each pixel, or PNG or JPEG"
+            f"a frame of {size} has {len(message.data)} bytes: send 3 bytes per pixel, or PNG or JPEG"
         )
     return np.frombuffer(message.data, np.uint8).reshape(message.height, message.width, 3)

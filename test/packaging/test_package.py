@@ -43,7 +43,7 @@ def test_colcon_lists_only_named_packages(names, expected, tmp_path):
 
 
 @pytest.mark.nightly
-def test_setup_installs_files_beside_the_code(tmp_path):
+def test_setup_installs_files_next_to_the_code(tmp_path):
     command = [sys.executable, "setup.py", "-q", "build", "--build-base", str(tmp_path / "build")]
     command += ["egg_info", "--egg-base", str(tmp_path), "install", "--prefix", str(tmp_path / "install")]
     command += ["--single-version-externally-managed", "--record", str(tmp_path / "record")]
@@ -62,7 +62,7 @@ def test_setup_installs_files_beside_the_code(tmp_path):
 @pytest.mark.nightly
 def test_pip_installs_the_command_and_its_needs(tmp_path):
     source, target = tmp_path / "source", tmp_path / "installed"
-    # pip leaves its build beside setup.py.
+    # pip leaves its build next to setup.py.
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "docs", "*.egg-info"))
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "install", str(source)]
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]

@@ -1,4 +1,4 @@
-"""`crossspec regress` on the sample bag: the shipped goldens hold, and what is planted is in every output."""
+"""`crossspec regress` on the sample bag: shipped goldens pass, and every output shows planted regressions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WINDOWS = len(json.loads((BAG / "ground_truth.json").read_text())["windows"])
 
 
 @pytest.mark.nightly
-def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, capsys, brief):
+def test_separately_named_models_have_their_own_goldens(tmp_path, capsys, brief):
     bag, golden = write_drive(tmp_path / "drive"), tmp_path / "golden"
     tiny = tiny_models()
     named = [*f"--target {tiny}/target --draft {tiny}/draft --golden {golden}".split(), *brief]
@@ -35,8 +35,8 @@ def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, ca
     assert main(["regress", str(bag), *named]) == 0
     assert re.fullmatch(r"all \d checks passed\n", capsys.readouterr().out)
     assert main(["regress", str(bag), *named, "--dtype", "bf16"]) == 2
-    assert "with models_dtype 'float32', but this run has 'bf16': give the same" in capsys.readouterr().err
-    # Links to models are followed, and others told apart.
+    assert "with models_dtype 'float32', but this run has 'bf16': use the same" in capsys.readouterr().err
+    # Links to models are followed, and other models are distinguished.
     other = tmp_path / "models"
     shutil.copytree(tiny, other)
     config = other / "draft" / "config.json"
@@ -46,12 +46,12 @@ def test_models_that_are_named_one_by_one_have_goldens_of_their_own(tmp_path, ca
         (tmp_path / "linked" / name).symlink_to(models / name)
     linked = ["--golden", str(golden), "--models", str(tmp_path / "linked"), *brief]
     assert main(["regress", str(bag), *linked]) == 2
-    assert "was made from another pair of models" in capsys.readouterr().err
+    assert "was made with another pair of models" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """Goldens of which the program differs in a word, a stamp and a window; and what the command says."""
+    """Return goldens with another word, stamp and window, and the command's exit code and output."""
     folder = tmp_path_factory.mktemp("planted")
     content = json.loads((golden_folder(BAG) / "windows.json").read_text())
     windows = content["windows"]
@@ -65,7 +65,7 @@ def planted(tmp_path_factory):
     return folder, code, printed.getvalue()
 
 
-def test_planted_regressions_are_in_the_terminal(planted):
+def test_planted_regressions_are_printed(planted):
     _, code, printed = planted
     assert code == 1
     word, stamp, window, verdict = printed.splitlines()
@@ -88,7 +88,7 @@ def test_planted_regressions_are_in_the_junit_file(planted):
 
 
 @pytest.mark.nightly
-def test_update_writes_goldens_that_hold(tmp_path, capsys):
+def test_update_writes_the_shipped_goldens(tmp_path, capsys):
     assert main(["regress", str(BAG), "--golden", str(tmp_path / "new"), "--update"]) == 0
     written = (tmp_path / "new" / "windows.json").read_text()
     assert written == (golden_folder(BAG) / "windows.json").read_text()
@@ -104,17 +104,17 @@ def sentence(capsys, *arguments):
 
 def test_bad_input_is_refused_before_any_work(capsys, tmp_path):
     missing = tmp_path / "missing" / "file"
-    assert "name a file in a folder that exists" in sentence(capsys, BAG, "--html", missing)
-    assert "name a file in a folder that exists" in sentence(capsys, BAG, "--junit", missing)
+    assert "name a file in an existing folder" in sentence(capsys, BAG, "--html", missing)
+    assert "name a file in an existing folder" in sentence(capsys, BAG, "--junit", missing)
     assert "does not exist" in sentence(capsys, missing)
     assert "write it with --update" in sentence(capsys, BAG, "--golden", tmp_path)
-    assert "--update compares nothing" in sentence(capsys, BAG, "--update", "--html", tmp_path / "page")
+    assert "--update does not compare" in sentence(capsys, BAG, "--update", "--html", tmp_path / "page")
 
 
-def test_a_recording_of_another_golden_is_refused(capsys, tmp_path):
+def test_goldens_of_another_recording_are_refused(capsys, tmp_path):
     drive = write_drive(tmp_path / "drive")
     arguments = ("--golden", golden_folder(BAG), "--models", write_models(tmp_path / "models"))
-    assert "was made from another recording" in sentence(capsys, drive, *arguments)
+    assert "was made with another recording" in sentence(capsys, drive, *arguments)
 
 
 TEST_OF_A_USER = """
@@ -125,15 +125,15 @@ def test_planted(crossspec_regress):
 """
 
 
-def test_a_user_guards_captions_with_the_fixtures(pytester, planted, monkeypatch):
-    # Where the package is installed anew, the plugin would be loaded twice.
+def test_fixture_returns_planted_differences(pytester, planted, monkeypatch):
+    # After an installation of the package, the plugin would be loaded twice.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(TEST_OF_A_USER.format(bag=str(BAG), golden=str(planted[0])))
     result = pytester.runpytest_inprocess("-p", "crossspec_ros.regress.plugin")
     result.assert_outcomes(passed=1)
 
 
-def test_the_plugin_loads_nothing_until_it_is_used():
+def test_unused_plugin_imports_nothing():
     code = (
         "import sys, crossspec_ros.regress.plugin\n"
         "print([name for name in ('numpy', 'torch', 'rclpy', 'rosbags') if name in sys.modules])"

@@ -1,4 +1,4 @@
-"""The page of a regression run: it tells what each caption rests on, and shows any text as it is."""
+"""The page of a regression run: it shows the inputs of each caption, and escapes all texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crossspec_ros.regress.page import Page
 
 @pytest.fixture(scope="module")
 def captioned(tmp_path_factory):
-    """Three windows; in the second no frames came."""
+    """Return three windows. The second one has no frames."""
     folder = tmp_path_factory.mktemp("page")
     setup = Setup(
         write_drive(folder / "drive", blind=(1,)), flags={"models": str(write_models(folder / "models"))}
@@ -28,13 +28,13 @@ def captioned(tmp_path_factory):
 
 
 def rows(html):
-    """The texts of each window's list, by their names."""
+    """Return the texts of each window's list by their names."""
     lists = re.findall(r"<dl>(.*?)</dl>", html, re.DOTALL)
     texts = [re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text, re.DOTALL) for text in lists]
     return [{name: unescape(re.sub(r"<[^>]*>", "", text)).strip() for name, text in each} for each in texts]
 
 
-def test_each_window_says_what_its_caption_rests_on_and_what_was_wrong(captioned):
+def test_window_shows_its_inputs_and_faults(captioned):
     page = Page()
     frames, events, _ = captioned
     partial = replace(frames, window=replace(frames.window, covered_ms=412), faults=("partial", "rgb_dark"))
@@ -48,7 +48,7 @@ def test_each_window_says_what_its_caption_rests_on_and_what_was_wrong(captioned
     assert b["frames"] == "none"
 
 
-def test_no_text_is_taken_for_html(captioned):
+def test_texts_are_escaped(captioned):
     old = replace(record(captioned[0]), caption="a <blue> van & window")
     difference = Difference("a", "caption", old.caption, captioned[0].caption.text)
     checks = [Check("<b>", [Difference("<b>", "<i>", "", "")]), Check("a", [difference])]

@@ -46,8 +46,8 @@ def test_killed_thread_is_a_fault(fleet: Fleet) -> None:
 def test_silent_robot_is_disconnected(fleet: Fleet) -> None:
     reasons: list[str] = []
     fleet.admit("one", SECOND_NS, 0, reasons.append)
-    fleet.let_idle_go()
-    assert fleet.counts["let_go"] == 1 and "nothing was heard" in reasons[0]
+    fleet.disconnect_idle()
+    assert fleet.counts["let_go"] == 1 and "sent no message" in reasons[0]
 
 
 def test_windows_of_robots_end_apart(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""Robots and their target over gRPC streams: captions are those of the target alone, even after failures."""
+"""Robots and their target over gRPC streams: captions equal those of the target, even after failures."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_lost_link_fails_one_window(server: Server, pair: ModelPair, windows: li
         assert settles(lambda: not made.up.is_set())
         server.start()
         assert made.up.wait(WAIT_S)
-        # So it does for a further question.
+        # A further question needs the frames again as well.
         assert decoder.ask(Options(QUESTION), Trace()).token_ids == wanted[1]
         assert caption(decoder, windows[0]).token_ids == wanted[0]
 
@@ -185,7 +185,7 @@ def test_second_stream_of_robot_replaces_first(server: Server) -> None:
         assert first.up.wait(WAIT_S)
         with closing(link(server, "twin")) as second:
             assert second.up.wait(WAIT_S) and settles(lambda: lost)
-    assert "another stream of this name" in lost[0]
+    assert "another stream with this name" in lost[0]
 
 
 def test_server_with_another_target_is_refused(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""A robot's stream on a server: its answers are the target's own, and it costs other robots nothing."""
+"""A robot's stream on a server: its answers equal the target's, and its failures affect no other robot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError, NonFiniteError
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.serving.fleet import Fleet
-from crossspec_ros.serving.robot_asks import check_ask, hint_ids
+from crossspec_ros.serving.robot_questions import check_ask, hint_ids
 from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.settings import ServeSettings
 from crossspec_ros.windows.window import Window
@@ -38,14 +38,14 @@ HELLO = wire.Hello(version=VERSION, robot="car", period_ns=10**9)
 
 @pytest.fixture(scope="module")
 def fleet(pair: ModelPair) -> Iterator[Fleet]:
-    """A fleet that verifies all drafts, whatever they cost."""
+    """Yield a fleet without measured costs, which verifies all drafts."""
     fleet = Fleet(pair.target, ServeSettings(robots=2))
     yield fleet
     fleet.close()
 
 
 class Robot:
-    """A robot that the server has welcomed."""
+    """An admitted robot."""
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self._heard = SimpleQueue[Any]()
@@ -55,7 +55,7 @@ class Robot:
         assert self.hear().HasField("welcome")
 
     def send(self, session: int, **what: Any) -> None:
-        self.stream.take(wire.Up(session=session, **what))
+        self.stream.handle(wire.Up(session=session, **what))
 
     def hear(self) -> Any:
         return self._heard.get(timeout=WAIT_S)
@@ -74,7 +74,7 @@ class Robot:
         self.send(session, ask=wire.Ask(number=number, **ask))
 
     def answer(self, number: int) -> tuple[tuple[int, ...], Counter[str]]:
-        """Return the tokens of this answer and the accepted ones of each proposer, or raise its refusal."""
+        """Return an answer's tokens and the accepted tokens of each proposer, or raise its refusal."""
         tokens, accepted = list[int](), Counter[str]()
         while True:
             down = self.hear()
@@ -103,7 +103,7 @@ def robot(robots: tuple[Robot, Robot]) -> Robot:
 
 @contextmanager
 def held(fleet: Fleet) -> Iterator[None]:
-    """Keep the engine from its next turn."""
+    """Block the engine's thread."""
     is_held, is_free = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1) as caller:
         caller.submit(fleet.engine._call, lambda: is_held.set() or is_free.wait(WAIT_S))
@@ -124,62 +124,62 @@ def settles(is_so: Callable[[], object]) -> bool:
 @pytest.mark.parametrize(
     ("hello", "words"),
     [
-        (wire.Up(hello=wire.Hello(version=VERSION + 1, robot="x", period_ns=10**9)), "speaks version"),
-        (wire.Up(hello=wire.Hello(version=VERSION, robot="../../etc", period_ns=10**9)), "name is"),
-        (wire.Up(hello=wire.Hello(version=VERSION, robot="x", period_ns=3)), "windows of 3 ns"),
-        (wire.Up(session=1, close=wire.Close()), "did not begin with a hello"),
+        (wire.Up(hello=wire.Hello(version=VERSION + 1, robot="x", period_ns=10**9)), "has version"),
+        (wire.Up(hello=wire.Hello(version=VERSION, robot="../../etc", period_ns=10**9)), "robot's name"),
+        (wire.Up(hello=wire.Hello(version=VERSION, robot="x", period_ns=3)), "period of 3 ns"),
+        (wire.Up(session=1, close=wire.Close()), "has no hello"),
     ],
 )
 def test_invalid_hello_ends_stream(fleet: Fleet, hello: wire.Up, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        RobotStream(fleet, lambda message: None).take(hello)
+        RobotStream(fleet, lambda message: None).handle(hello)
     assert fleet.robots == 0
 
 
 def test_hello_without_a_name_takes_no_place(fleet: Fleet, robots: tuple[Robot, Robot]) -> None:
-    """As from a synchronizer, beside the captioner of the same robot, which keeps its stream."""
+    """A synchronizer sends it, while the captioner of the same robot keeps its stream."""
     Robot(fleet, "").stream.end()
     assert fleet.robots == len(robots)
-    with pytest.raises(InputError, match="did not begin with a hello"):
+    with pytest.raises(InputError, match="has no hello"):
         Robot(fleet, "").send(1, close=wire.Close())
 
 
 @pytest.mark.parametrize(
-    ("places", "asked", "limit"),
+    ("places", "frames", "limit"),
     [((), 8, 5), ((), 5, 64), ((2, 0, 1, 3), 4, 64)],
     ids=["short", "fewer", "unordered"],
 )
 def test_answer_equals_target(
-    robot: Robot, pair: ModelPair, windows: list[Window], places: tuple[int, ...], asked: int, limit: int
+    robot: Robot, pair: ModelPair, windows: list[Window], places: tuple[int, ...], frames: int, limit: int
 ) -> None:
     robot.show(1, windows[0], *places)
-    stamps_ns = windows[0].frame_stamps_ns[:asked]
+    stamps_ns = windows[0].frame_stamps_ns[:frames]
     for number, question in enumerate((QUESTION, OTHER), 1):
         robot.ask(1, number, question, max_new_tokens=limit, stamps_ns=stamps_ns)
-        wanted = generated(pair, first_frames(windows[0], asked), limit, question)
+        wanted = generated(pair, first_frames(windows[0], frames), limit, question)
         assert robot.answer(number)[0] == wanted
 
 
-def test_invalid_message_is_refused_and_stream_goes_on(
+def test_invalid_message_does_not_end_the_stream(
     robot: Robot, pair: ModelPair, windows: list[Window]
 ) -> None:
     frame = frame_message(windows[0].frames[0], 1)
     ask = {"number": 6, "question": QUESTION, "max_new_tokens": 8}
     messages: list[tuple[dict[str, Any], str]] = [
-        ({"frame": wire.Frame(stamp_ns=2, height=1 << 20, width=1 << 20, data=b"x")}, "is held of a robot"),
+        ({"frame": wire.Frame(stamp_ns=2, height=1 << 20, width=1 << 20, data=b"x")}, "exceeds the limits"),
         ({"frame": wire.Frame(stamp_ns=2, height=8, width=8, data=b"x")}, "bytes"),
         ({"ask": wire.Ask(**ask)}, "no frames"),
         ({"cancel": wire.Cancel()}, ""),
         ({"frame": frame}, ""),
         ({"frame": frame}, "already"),
-        ({"frame": wire.Frame(stamp_ns=2, height=1, width=1, data=b"xyz")}, "one size"),
+        ({"frame": wire.Frame(stamp_ns=2, height=1, width=1, data=b"xyz")}, "a single size"),
         ({"ask": wire.Ask(**ask)}, "lacks the frames"),
         ({"ask": wire.Ask(**ask, stamps_ns=[5])}, "lacks the frames"),
-        ({"ask": wire.Ask(**ask, stamps_ns=[1] * 9)}, "more than the target"),
+        ({"ask": wire.Ask(**ask, stamps_ns=[1] * 9)}, "names 9 frames: send at most 8"),
         ({"ask": wire.Ask(**{**ask, "question": " "})}, "in words"),
         ({"ask": wire.Ask(**ask, temperature=1.0, top_p=1.0, seed=-5)}, "seed -5"),
         ({"ask": wire.Ask(**{**ask, "max_new_tokens": 10**6})}, "1000000"),
-        ({"hello": HELLO}, "once more"),
+        ({"hello": HELLO}, "a second 'hello'"),
     ]
     for message, words in messages:
         robot.send(1, **message)
@@ -209,7 +209,7 @@ def test_second_question_replaces_first(
     failed = fleet.counts["failed_answers"]
     robot.show(1, windows[0])
     with held(fleet):
-        # No memory knows the answer, so it takes several passes.
+        # No memory has this answer, so it needs several passes.
         robot.ask(1, 1, "What is on the left?")
         if not is_in_work:
             robot.ask(1, 2, OTHER)
@@ -224,7 +224,7 @@ def test_second_question_replaces_first(
 def test_closed_window_frees_frames_and_buffers(
     robots: tuple[Robot, Robot], fleet: Fleet, pair: ModelPair, windows: list[Window]
 ) -> None:
-    """Nothing waits for the garbage collector: not the window, its frames, nor an answer with embeddings."""
+    """Reference counting frees the window, its frames, and an answer with embeddings."""
     (robot, other), window = robots, windows[1]
     gc.disable()
     try:
@@ -266,7 +266,7 @@ def test_failed_answer_is_refused_and_next_one_works(
     kind: int,
     words: str,
 ) -> None:
-    def fail(*given: object) -> None:
+    def fail(*args: object) -> None:
         raise error
 
     robot.show(1, windows[0])
@@ -280,7 +280,7 @@ def test_failed_answer_is_refused_and_next_one_works(
 
 
 def test_rehearsal_drafts_next_window(pair: ModelPair, windows: list[Window]) -> None:
-    """It is about the first question of the window before, and begins with half of the frames."""
+    """The rehearsal answers the previous window's first question, and begins with half of the frames."""
     settings = ServeSettings(robots=1, proposers=("rehearsal",), fleet_memory=False)
     fleet = Fleet(pair.target, settings)
     robot = Robot(fleet, "car")
@@ -293,7 +293,7 @@ def test_rehearsal_drafts_next_window(pair: ModelPair, windows: list[Window]) ->
         window = robot.stream._windows[2]
 
         def is_idle(frames: int) -> bool:
-            """Between two turns of the engine."""
+            """Return whether the engine has read this many frames and has no more work."""
             sequence = window.handle.sequence
             return sequence is not None and len(sequence.frames) == frames and not window.handle.has_more
 
@@ -318,7 +318,7 @@ def test_wrong_drafts_of_other_robots_change_nothing(
 ) -> None:
     proposed = []
 
-    def propose(memory: CaptionMemory, *given: object) -> DraftTree:
+    def propose(memory: CaptionMemory, *args: object) -> DraftTree:
         proposed.append(memory)
         return DraftTree((5, 6, 7), (-1, 0, 1), (0.99, 0.99, 0.99), (("memory",),) * 3)
 

@@ -1,4 +1,4 @@
-"""`crossspec serve`: TLS, tokens, its options, and a replica that is killed while a robot needs it."""
+"""`crossspec serve`: TLS, tokens, options, and a killed replica."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CERTIFICATE = (
 
 
 class Served:
-    """The command in a process of its own, ready."""
+    """The command in its own process, ready."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_ports(2)
@@ -105,10 +105,10 @@ def target_text(pair: ModelPair, window: Window) -> str:
 @pytest.mark.parametrize(
     ("others", "words"),
     [
-        ({"link.robot": "van"}, "not that of the robot 'van'"),
-        ({"link.robot": "stranger"}, "not that of the robot 'stranger'"),
-        ({"link.robot": "stranger", "link.token_file": ""}, "not that of any robot"),
-        ({"link.token_file": ""}, "not that of any robot"),
+        ({"link.robot": "van"}, "does not belong to the robot 'van'"),
+        ({"link.robot": "unknown"}, "does not belong to the robot 'unknown'"),
+        ({"link.robot": "unknown", "link.token_file": ""}, "belongs to no robot"),
+        ({"link.token_file": ""}, "belongs to no robot"),
         ({"link.ca_file": ""}, "certificate is not trusted"),
     ],
 )
@@ -123,7 +123,7 @@ def test_unknown_robot_is_refused(
 @pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_two_servers_share_no_port(served: Served, tmp_path: Path) -> None:
-    """gRPC lets several listen at one port, and gives each a share of the robots."""
+    """gRPC lets several servers listen at one port, and splits the robots between them."""
     other = Served(tmp_path)
     try:
         ports = served.ports(), other.ports()
@@ -150,7 +150,7 @@ def test_killed_replica_fails_one_window(served: Served, pair: ModelPair, window
         status = Status("link")
         fill_link(status, decoder)
         assert status.values["lost_links"] == "1" and "cannot be reached" in status.message
-        # Ray Serve starts another one, and the link tries again.
+        # Ray Serve starts another replica, and the link reconnects.
         assert decoder.engine.link.up.wait(90)
         assert decoder.caption(windows[2], Options(QUESTION), Trace()).text == target_text(pair, windows[2])
 
@@ -207,12 +207,12 @@ def test_invalid_tokens_are_refused(tmp_path: Path, text: str, code: str) -> Non
         ("--proposers heads", "any of rehearsal, memory, event_draft"),
         ("--tls-cert x.pem", "belong together"),
         ("--idle-s 0", "from 0.1 to 86400"),
-        ("--port PORT", "port PORT cannot be listened at"),
-        ("--port 99999", "there is no port 99999: choose a --port from 1 to 65535"),
+        ("--port PORT", "cannot listen at port PORT"),
+        ("--port 99999", "the port 99999 is invalid: choose a --port from 1 to 65535"),
     ],
 )
 def test_invalid_option_is_refused(arguments: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("", 0)) as other:
+        port = str(other.getsockname()[1])
         assert main(["serve", *arguments.replace("PORT", port).split()]) == 2
     assert words.replace("PORT", port) in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Streams that no robot needs end: those without a token, and those that nothing reads."""
+"""Unneeded streams end: streams without a token, and streams that are not read."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def replica(tokens: dict[str, str]) -> CaptionServer:
     return made
 
 
-async def heard(server: CaptionServer, *metadata: tuple[str, str]) -> list[wire.Down]:
-    """Return what a stream gets that sends nothing."""
+async def received(server: CaptionServer, *metadata: tuple[str, str]) -> list[wire.Down]:
+    """Return the messages to a stream that sends nothing."""
 
     async def silence() -> AsyncIterator[bytes]:
         await asyncio.sleep(2 * HELLO_S)
@@ -54,7 +54,7 @@ async def heard(server: CaptionServer, *metadata: tuple[str, str]) -> list[wire.
         ({}, None, True),
     ],
 )
-def test_stream_needs_known_token(
+def test_stream_needs_valid_token(
     tokens: dict[str, str], sent: str | None, is_welcome: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def welcome(*arguments: object) -> AsyncIterator[wire.Down]:
@@ -63,13 +63,13 @@ def test_stream_needs_known_token(
     monkeypatch.setattr(application, "converse", welcome)
     server = replica(tokens)
     metadata = [] if sent is None else [("authorization", f"Bearer {sent}")]
-    [down] = asyncio.run(asyncio.wait_for(heard(server, *metadata), 0.5))
+    [down] = asyncio.run(asyncio.wait_for(received(server, *metadata), 0.5))
     assert (down == WELCOME) == is_welcome and server._fleet.counts["refused"] == (not is_welcome)
-    assert is_welcome or "not that of any robot" in down.refused.sentence
+    assert is_welcome or "belongs to no robot" in down.refused.sentence
 
 
 def test_fifth_stream_of_token_ends_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A robot whose links break connects again, even if nothing reads its old streams."""
+    """A robot whose links break can reconnect, even if its old streams are not read."""
 
     async def wait(*arguments: object) -> AsyncIterator[wire.Down]:
         await asyncio.sleep(HELLO_S)
@@ -81,7 +81,8 @@ def test_fifth_stream_of_token_ends_oldest(monkeypatch: pytest.MonkeyPatch) -> N
         server = replica(TOKENS)
         names = [*6 * ["car"], "van"]
         streams = [
-            asyncio.create_task(heard(server, ("authorization", f"Bearer {TOKENS[name]}"))) for name in names
+            asyncio.create_task(received(server, ("authorization", f"Bearer {TOKENS[name]}")))
+            for name in names
         ]
         await asyncio.wait(streams, timeout=0.1)
         ended = [stream.done() for stream in streams]
@@ -95,11 +96,11 @@ def test_fifth_stream_of_token_ends_oldest(monkeypatch: pytest.MonkeyPatch) -> N
     assert asyncio.run(crowd()) == [True, True, False, False, False, False, False]
 
 
-def test_health_check_disconnects_silent_robots_and_reports_fault() -> None:
+def test_health_check_disconnects_robots_and_reports_faults() -> None:
     server, done, shown, fault = replica({}), list[str](), dict[str, int](), ["", "stuck"]
     server._fleet = SimpleNamespace(
         threads=SimpleNamespace(look=lambda: fault.pop(0)),
-        let_idle_go=lambda: done.append("disconnected"),
+        disconnect_idle=lambda: done.append("disconnected"),
         counts={"refused": 2},
         robots=1,
         engine=SimpleNamespace(answering=0),
@@ -127,13 +128,11 @@ def test_stream_without_hello_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         return [down async for down in converse(fleet, silence())]
 
     [down] = asyncio.run(asyncio.wait_for(hear(), 10))
-    assert "nothing was said" in down.refused.sentence
+    assert "no message arrived" in down.refused.sentence
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_stream_that_nothing_reads_ends(
-    pair: ModelPair, monkeypatch: pytest.MonkeyPatch, is_late: bool
-) -> None:
+def test_unread_stream_ends(pair: ModelPair, monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
     """Either too many messages wait for the robot, or one waits for too long."""
     monkeypatch.setattr(conversation, "MAX_UNREAD", MAX_UNREAD)
     monkeypatch.setattr(conversation, "UNREAD_S", 0.2 if is_late else 60.0)

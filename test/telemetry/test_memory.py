@@ -1,4 +1,4 @@
-"""Memory that nobody uses goes back."""
+"""Free memory is returned to the system."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 from crossspec_ros.telemetry.process_memory import give_back, resident_mb
 
 
-def test_free_memory_goes_back():
-    # In pieces of the heap, with one that stays at its end.
+def test_free_memory_is_returned():
+    # The last block of the heap stays in use, which keeps the heap from shrinking by itself.
     many = [np.ones(4096) for _ in range(4000)]
     last = many.pop()
     full_mb = resident_mb()

@@ -1,4 +1,4 @@
-"""A thread is dead or stuck where it says so, and where it says nothing any more."""
+"""The watchdog finds dead and stuck threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crossspec_ros.drafting.proposers.memory import CaptionMemory
 from crossspec_ros.telemetry.pulse import PATIENCE_S, Pulse, ThreadWatch, waited
 
 
-def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits():
+def test_busy_thread_without_a_step_is_stuck():
     pulse = Pulse("work")
     watch = ThreadWatch(lambda: [pulse])
 
@@ -34,12 +34,12 @@ def test_a_thread_is_stuck_when_it_is_busy_without_a_step_and_not_while_it_waits
         assert looks(PATIENCE_S) == ("", "busy")
         fault, state = looks(1)
         assert state == "stuck" and fault == f"the thread of the work has been stuck for {PATIENCE_S} s"
-        # One that comes back does no harm.
+        # A thread may recover.
         pulse.beat()
         assert looks(1) == ("", "busy")
 
 
-def test_a_thread_that_waits_for_another_is_not_stuck(monkeypatch):
+def test_thread_that_waits_for_another_is_not_stuck(monkeypatch):
     monkeypatch.setattr("crossspec_ros.telemetry.pulse._BEAT_S", 0.01)
     work = Future()
     pulse = Pulse("work")
@@ -51,11 +51,11 @@ def test_a_thread_that_waits_for_another_is_not_stuck(monkeypatch):
     assert not pulse.silent_s
     work.set_result(7)
     thread.join(WAIT_S)
-    # Also in a thread without a pulse.
+    # A thread without a pulse may wait as well.
     assert not thread.is_alive() and waited(work) == 7
 
 
-def test_a_thread_that_was_told_to_end_is_not_dead():
+def test_intended_end_is_no_death():
     go = threading.Event()
     pulse = Pulse("work")
     thread = pulse.start(lambda: bool(go.wait()), "work")
@@ -75,7 +75,7 @@ def decoder(pair, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["target", "draft", "memory", "captioner"])
-def test_each_thread_of_a_captioner_that_is_killed_is_told(decoder, name, monkeypatch):
+def test_killed_thread_of_a_captioner_is_a_fault(decoder, name, monkeypatch):
     captions = Captioner(decoder, Options("?"), Listener())
     captions.start()
     assert decoder._drafts is not None and decoder.memory_file is not None
@@ -88,20 +88,20 @@ def test_each_thread_of_a_captioner_that_is_killed_is_told(decoder, name, monkey
         "memory": lambda: decoder.memory_file._closing.set(),
         "captioner": lambda: notify(captions.changed),
     }
-    # Earlier tests may have left such threads; the newest comes last.
+    # Earlier tests may have left such threads. The newest one is the last.
     *_, thread = [each for each in threading.enumerate() if each.name.startswith(name)]
     kill(thread, wakes[name])
     assert "has ended" in watch.look() and list(watch.values.values()).count("dead") == 1
     captions.stop()
 
 
-def test_two_threads_of_one_name_hide_no_fault():
+def test_threads_with_equal_names_hide_no_fault():
     dead, alive = Pulse("captions"), Pulse("captions")
     dead.start(lambda: None, "captioner").join()
     assert ThreadWatch(lambda: [dead, alive]).look().startswith("the thread of the captions has ended")
 
 
-def test_the_end_of_a_thread_obeys_no_stranger(caplog, capfd):
+def test_error_of_a_thread_is_logged_as_plain_text(caplog, capfd):
     def work():
         raise BaseException("gone \x1b[31m")
 

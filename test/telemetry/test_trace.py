@@ -9,19 +9,20 @@ from crossspec_ros.telemetry.trace import Trace
 
 
 def traced(*spans):
-    """A trace of (name, begin, end) in ms."""
+    """Return a trace of (name, begin, end) in ms."""
     trace = Trace()
     for name, begin_ms, end_ms in spans:
         trace.add(name, begin_ms * 10**6, end_ms * 10**6)
     return trace
 
 
-def test_a_stage_sums_its_spans_and_its_numbered_spans():
+def test_stage_sums_its_numbered_spans():
     trace = traced(("verify[0]", 0, 2), ("verify[1]", 5, 6), ("verify_other", 5, 6))
     assert list(trace.stages.items()) == [("verify", 3.0), ("verify_other", 1.0)]
 
 
-def test_a_failed_span_is_recorded_with_its_thread_and_a_first_mark():
+def test_failed_span_is_recorded_with_its_thread():
+    """The first mark of a name counts."""
     trace = Trace()
 
     def work():
@@ -38,20 +39,20 @@ def test_a_failed_span_is_recorded_with_its_thread_and_a_first_mark():
     assert list(trace.marks) == ["first_token"] and trace.marks["first_token"] <= span.start_ns
 
 
-def test_hidden_is_the_draft_work_that_ran_beside_the_targets():
-    # What overlaps is counted once.
+def test_hidden_time_is_parallel_to_the_target():
+    # Overlapping spans count once.
     target = ("frame_encode[0]", 0, 10), ("target_prefill[0]", 8, 20)
     assert traced(*target, ("event_encode", 5, 15), ("draft_decode", 15, 40)).hidden == 15.0
 
 
-def test_what_no_model_did_between_close_and_caption_is_beside_the_models():
-    # Two of the draft's milliseconds come after the close; beside are 12 to 15, 25 to 27, and 35 to 40.
+def test_time_outside_the_models_counts_from_the_close():
+    # The draft ends 2 ms after the close. No model works from 12 to 15, 25 to 27, and 35 to 40 ms.
     spans = ("draft_decode", 0, 12), ("total", 10, 40), ("queue", 12, 15), ("target_prefill[8]", 15, 25)
     more = ("verify[1]", 27, 30), ("decode[2]", 30, 35), ("propose", 25, 27)
     assert traced(*spans, *more).beside_models == 10.0 and Trace().beside_models == 0.0
 
 
-def test_the_summary_gives_median_and_p90_of_the_windows_that_had_the_stage():
+def test_summary_has_median_and_p90_of_each_stage():
     summary = Summary()
     for value in range(1, 12):
         summary.add({"total": float(value)})
@@ -68,7 +69,7 @@ def test_the_summary_gives_median_and_p90_of_the_windows_that_had_the_stage():
     assert summary.table().splitlines()[-1] == "too late for their windows: 7 events, 2 frames"
 
 
-def test_the_brief_summary_names_what_went_wrong():
+def test_brief_summary_names_faults():
     summary = Summary()
     assert summary.brief() == ""
     summary.add({"total": 20.0})
@@ -78,7 +79,7 @@ def test_the_brief_summary_names_what_went_wrong():
     assert summary.brief() == "0 of 3 seconds captioned; skipped 2; nothing seen 1"
 
 
-def test_the_summary_of_an_endless_run_keeps_its_last_windows():
+def test_summary_keeps_the_last_windows():
     summary = Summary()
     for value in range(KEPT + 2):
         summary.add({"total": float(value)})

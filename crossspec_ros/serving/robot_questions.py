@@ -1,4 +1,4 @@
-"""Checks of a robot's question, and what an answer to it begins with."""
+"""Check a robot's question, and convert its parameters and hint."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from crossspec_ros.wire import captions_pb2 as wire
 
 MAX_NEW_TOKENS = 2048
 HINT_PROB = 0.9
-"""Belief in each token of a hint, before the policy has measured it."""
+"""Assumed probability of each token of a hint, before the policy has measured it."""
 
 
 class QuestionError(InputError):
-    """The target cannot take the question."""
+    """The question or its parameters are invalid for the target."""
 
 
 def check_ask(ask: wire.Ask, target: VideoTarget) -> None:
-    """Raise QuestionError for a question, a length or a sampling that the target cannot take."""
+    """Raise QuestionError for a question, a length or sampling parameters that are invalid."""
     if ask.temperature > 0 and not (ask.temperature <= 100 and 0 < ask.top_p <= 1):
-        raise QuestionError("a temperature is at most 100 and top_p above 0 and at most 1: correct these")
+        raise QuestionError("temperature or top_p is invalid: use at most 100, and above 0 to 1")
     try:
         check_question(target, ask.question)
-        asked_sampling(ask)
+        sampling_of(ask)
     except InputError as error:
         raise QuestionError(str(error)) from None
     used = sum(map(len, target.prompt_ids(ask.question)))
     room = target.spec.most_tokens - target.spec.frame_tokens
     if not 1 <= ask.max_new_tokens <= min(MAX_NEW_TOKENS, room - used):
         raise QuestionError(
-            f"the target has room for {room} tokens beside the frames, not for a question of {used} and an "
-            f"answer of {ask.max_new_tokens}: shorten them"
+            f"question and answer have {used} and {ask.max_new_tokens} tokens, but the frames leave room for "
+            f"{room}: shorten them"
         )
 
 
-def asked_sampling(ask: wire.Ask) -> Sampling | None:
-    """Return the sampling of an answer; None for the likeliest tokens."""
+def sampling_of(ask: wire.Ask) -> Sampling | None:
+    """Return the sampling parameters of an answer, or None for greedy decoding."""
     return Sampling(ask.temperature, ask.top_p, ask.seed) if ask.temperature > 0 else None
 
 
-def hinted(ask: wire.Ask, target: VideoTarget) -> Draft:
-    """Return the text that a robot's event draft has written, as a draft of the answer."""
+def hint_draft(ask: wire.Ask, target: VideoTarget) -> Draft:
+    """Return the text of a robot's event draft as a draft of the answer."""
     tokens = hint_ids(target, ask.hint[:MAX_HINT])
     return Draft(tokens, (HINT_PROB,) * len(tokens))
 
@@ -53,13 +53,13 @@ def hint_ids(target: VideoTarget, text: str) -> tuple[int, ...]:
     if not text:
         return ()
     before = target.tokenizer.decode(target.prompt_ids("")[1])
-    # Behind white space, as in ChatML, a response begins without a space.
+    # After white space, as in ChatML, a response begins without a space.
     space = " " if before[-1:].strip() else ""
-    known, whole = (
+    prompt, complete = (
         target.tokenizer.encode(part, add_special_tokens=False).ids
         for part in (before, f"{before}{space}{text}")
     )
-    ids = whole[len(known) :]
-    # No response begins with a space alone.
+    ids = complete[len(prompt) :]
+    # No response begins with a token of white space.
     is_space = bool(ids) and not target.tokenizer.decode(ids[:1]).strip()
     return tuple(ids[is_space:])
