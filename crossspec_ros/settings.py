@@ -3,8 +3,8 @@
 This is the only declaration. ROS descriptors, command-line flags, launch arguments and docs/reference derive
 from it. The file needs the standard library only, because launch files import it.
 
-A setting with a `group` is a launch argument and a command-line flag. The group names the commands with the
-flag: those that read a recording ("recording"), load models ("models"), caption ("captions") or replay
+A setting with a `group` is a launch argument and a command-line flag. The group selects the commands with the
+flag: commands that read a recording ("recording"), load models ("models"), caption ("captions") or replay
 ("replay"). Settings of the group "launch" have no flag.
 """
 

@@ -96,11 +96,11 @@ def test_stream_is_complete_before_and_after_a_reconnection(stage):
     stage = stage(source=f"tcp://127.0.0.1:{ports[0]}", frames_source=f"127.0.0.1:{ports[1]}")
     stage.wait(lambda: len(stage.node._complaints) == 2)
     frames = len(range(0, BATCHES, 4))
-    for taken in (1, 2):
+    for number in (1, 2):
         with serving(SERVER, *ports) as process:
             start_us = int(process.stdout.readline())
-            stage.wait(lambda taken=taken: len(stage.images) == taken * frames)
-            stage.wait(lambda taken=taken: len(stage.events()[0]) == taken * BATCHES * EVENTS)
+            stage.wait(lambda number=number: len(stage.images) == number * frames)
+            stage.wait(lambda number=number: len(stage.events()[0]) == number * BATCHES * EVENTS)
             t_ns, y = (values[-BATCHES * EVENTS :] for values in stage.events())
             i, k = np.repeat(np.arange(BATCHES), EVENTS), np.tile(np.arange(EVENTS), BATCHES)
             np.testing.assert_array_equal(y, i)
@@ -109,7 +109,7 @@ def test_stream_is_complete_before_and_after_a_reconnection(stage):
             assert np.all(abs(late_ns) < 5e8) and np.ptp(late_ns) < 1e8
             assert (stage.images[-1].encoding, stage.images[-1].data[0]) == ("bgr8", 28)
             process.send_signal(signal.SIGKILL)
-            stage.wait(lambda taken=taken: [*stage.node._disconnections.values()] == [taken] * 2)
+            stage.wait(lambda number=number: [*stage.node._disconnections.values()] == [number] * 2)
     events, images = rows(stage.node)
     assert [row.values["disconnections"] for row in (events, images)] == ["2", "2"]
     assert f"events of tcp://127.0.0.1:{ports[0]}" in events.message
