@@ -16,7 +16,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a child that the kernel kills when the calling thread ends; `options` are those of Popen.
+    """Start a child that the kernel kills when the calling thread ends. Popen gets the `options`.
 
     A process with several threads must not call this: the child runs Python between fork and exec. The child
     ignores interrupts until it installs a handler, as `ros.run` does.

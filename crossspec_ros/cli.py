@@ -143,8 +143,8 @@ def _load_laboratory(feature: str) -> Any:
                 f"`pip install ./lab` in the repository of crossspec_ros"
             ) from error
     raise InputError(
-        f"{feature} is in the laboratory, which is not installed here: run `pip install ./lab` in the "
-        f"repository of crossspec_ros"
+        f"{feature} is in the laboratory, which is not installed: run `pip install ./lab` in the repository "
+        f"of crossspec_ros"
     )
 
 
@@ -178,56 +178,56 @@ def _robot(subparsers: Subparsers) -> None:
     caption = add(
         "caption",
         "captioning.caption_command",
-        "Caption a recording in code. It needs no ROS and no real time. The captions are those of replay.",
+        "Caption a recording without ROS, as fast as possible. The captions equal those of replay.",
         *captions,
     )
     doctor = add(
         "doctor",
         "captioning.doctor",
-        "Show which dtype of the models fits on this machine. Show this machine, the memory that each choice "
-        "of dtype and device needs, and faults of the models. Of models on the hub it fetches the configs "
-        "only, and shows download size and licence.",
+        "Show which dtype of the models fits on this machine. The report has the machine, the memory that "
+        "each dtype and device needs, and faults of the models. For models on the hub, it downloads the "
+        "configs only, and shows download size and licence.",
         "models",
         path="",
     )
     regress = add(
         "regress",
         "regress.regression",
-        "Compare a recording's captions with goldens. Replay a recording in code and compare captions, "
-        "stamps, windows and counts with goldens. The exit code is 1 if anything differs.",
+        "Compare a recording's captions with goldens. The recording is replayed without ROS, and captions, "
+        "stamps, windows and counts are compared. The exit code is 1 for any difference.",
         *captions,
     )
     regress.add_argument("--golden", type=Path, help="Folder of the goldens. Default: PATH.golden.")
     regress.add_argument("--update", action="store_true", help="Write the goldens.")
-    regress.add_argument("--junit", type=Path, help="File for the result as JUnit XML.")
-    regress.add_argument("--html", type=Path, help="File for the result as a page with images.")
+    regress.add_argument("--junit", type=Path, help="Output file of the result as JUnit XML.")
+    regress.add_argument("--html", type=Path, help="Output file of the result as a page with images.")
     info = add(
         "info",
         "recordings.info",
-        "Show the contents and the faults of a recording. Show length, windows, rates and faults of a "
-        "recording, then its topics, encodings, gaps and damage, and a fingerprint of its events.",
+        "Show the contents and faults of a recording. The report has length, windows, rates, topics, "
+        "encodings, gaps, damage, and a fingerprint of the events.",
         "recording",
     )
     info.add_argument("--verbose", action="store_true", help="Show zeros and raw times as well.")
     for parser in (caption, doctor, info):
-        parser.add_argument("--json", type=Path, help="File for the results as JSON.")
-    text = "Convert a recording to a rosbag2 (mcap). Write a rosbag2 (mcap). Ctrl-C leaves no bag."
+        parser.add_argument("--json", type=Path, help="Output file of the results as JSON.")
+    text = "Convert a recording to a rosbag2 (mcap). Ctrl-C leaves no bag."
     convert = add("convert", "recordings.convert", text, "recording", path="source")
     convert.add_argument("destination", type=Path, help="Folder of the new bag.")
     serve = add(
         "serve",
         "serving.serve_command",
-        "Serve the target to captioners on other machines. Load a target once and verify for many robots, "
-        "whose captioners have this machine as their target: grpc://HOST:PORT. Runs Ray Serve, which the "
+        "Serve the target to captioners on other machines. A single target verifies the captions of many "
+        "robots, whose parameter target is grpc://HOST:PORT of this machine. Needs Ray Serve, which the "
         "extra [serve] installs.",
         path="",
     )
     for param in ServeSettings.params():
         _add_flag(serve, param)
-    port = "Port to listen at, on all addresses. TLS uses the next one as well. Default: 9000."
+    port = "Port to listen at, on all addresses. TLS uses the next port as well. Default: 9000."
     serve.add_argument("--port", type=int, default=9000, help=port)
-    serve.add_argument("--tls-cert", type=Path, metavar="PEM", help="Certificate, for grpcs.")
-    serve.add_argument("--tls-key", type=Path, metavar="PEM", help="Key of the certificate.")
+    serve.add_argument("--tls-cert", type=Path, metavar="PEM", help="Certificate file, for TLS (grpcs).")
+    serve.add_argument("--tls-key", type=Path, metavar="PEM", help="Key file of the certificate.")
     serve.add_argument("--verbose", action="store_true", help="Show the logs of Ray Serve and the replica.")
 
 

@@ -1,4 +1,4 @@
-"""Environment variables of the nodes: transport, allocator, and a ROS domain of its own if isolated."""
+"""Environment variables of the nodes: transport, allocator, and a separate ROS domain if isolated."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def transport_variables() -> dict[str, str]:
 
 
 def isolation() -> dict[str, str]:
-    """Return variables that keep a run to this host and to a domain of its own."""
+    """Return variables that keep a run to this host and to a separate ROS domain."""
     variables = {"ROS_DOMAIN_ID": str(claim_domain()), "ROS_STATIC_PEERS": ""}
     if not os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps").startswith("rmw_fastrtps"):
         return variables | {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}

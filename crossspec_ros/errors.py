@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 _T = TypeVar("_T")
-ENDS = (KeyboardInterrupt, SystemExit)
+FATAL_EXCEPTIONS = (KeyboardInterrupt, SystemExit)
 """Exceptions that end the process. Any other one fails a single task."""
 _CONTROL_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories of escape sequences, direction marks, surrogates and line breaks."""
@@ -57,7 +57,7 @@ class NonFiniteError(InputError):
 def described(error: BaseException) -> str:
     """Return an error's text for a log: the sentence of an InputError, or else the traceback.
 
-    All lines but the first are indented, so that they do not look like log lines of their own.
+    All lines but the first are indented, so that they do not look like separate log lines.
     """
     if isinstance(error, InputError):
         return str(error)
@@ -101,7 +101,7 @@ def tried(work: Callable[[], _T]) -> _T | Exception:
     """Return the result of `work`, or its exception."""
     try:
         return work()
-    except ENDS:
+    except FATAL_EXCEPTIONS:
         raise
     except BaseException as error:
         return as_exception(error)
@@ -112,7 +112,7 @@ def failures_logged(log: logging.Logger, level: int, complaint: str) -> Iterator
     """Log an exception of the block, and continue after it."""
     try:
         yield
-    except ENDS:
+    except FATAL_EXCEPTIONS:
         raise
     except BaseException as error:
         log.log(level, "%s: %s", complaint, described(error))

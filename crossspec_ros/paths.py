@@ -63,5 +63,5 @@ def tiny_models() -> Path:
 
 
 def models_folder(name: str | Path | None) -> Path:
-    """Return the folder of models of this name. Without a name, return that of the default models."""
+    """Return the folder of the named models, by default of the tiny pair."""
     return found(name or tiny_models())

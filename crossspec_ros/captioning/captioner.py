@@ -189,7 +189,7 @@ class Captioner:
     def ask(
         self, text: str, schema: str = "", on_words: OnText = None, cancel: threading.Event | None = None
     ) -> Future[Reply]:
-        """Answer a question about the last captioned window, or about the first one still to come.
+        """Answer a question about the last captioned window, or about the next one if there is none.
 
         A `schema` makes the answer JSON. Setting `cancel` cuts the answer. `on_words` gets the verified text
         so far. Questions are answered in order; cancelled ones fail at once.

@@ -227,7 +227,7 @@ class CaptionHealth:
         for key, value in self._model.items():
             status.add(key, value)
         if not self._model:
-            problem = "no models are loaded: configure the node with ros2 lifecycle set, or restart it"
+            problem = "no models are loaded: configure the node with ros2 lifecycle set, or restart the node"
             status.warn("model", problem)
         elif not is_active and self._model["loaded"] != _LOADING:
             status.warn("model", "the node is inactive: activate it with ros2 lifecycle set")

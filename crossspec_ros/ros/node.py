@@ -17,16 +17,13 @@ from rclpy.parameter import Parameter
 from rclpy.qos import QoSPolicyKind
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
-from crossspec_ros import errors
-from crossspec_ros.errors import InputError, as_exception, described, one_line, plain_text
+from crossspec_ros.errors import FATAL_EXCEPTIONS, InputError, as_exception, described, one_line, plain_text
 from crossspec_ros.parameter import ROS_PARAMS, Param, Settings, ros_value
 from crossspec_ros.ros.run import NodeError, interrupted
 from crossspec_ros.telemetry.pulse import Pulse
 
 LOG_S = 5.0
 """Minimum time between two log lines about the same problem."""
-FATAL_EXCEPTIONS = (NodeError, *errors.ENDS)
-"""Exceptions of a callback that end the node."""
 _LOG = logging.getLogger("crossspec_ros")
 Kind = TypeVar("Kind", bound=Settings)
 
@@ -34,7 +31,8 @@ Kind = TypeVar("Kind", bound=Settings)
 class Boundary:
     """Guards the callbacks of a node. It logs and counts their exceptions, so that the node goes on.
 
-    `FATAL_EXCEPTIONS` pass, and so do all exceptions once ROS shuts down. Callbacks must not be coroutines.
+    A NodeError and `FATAL_EXCEPTIONS` end the node, and so do all exceptions once ROS shuts down. Callbacks
+    must not be coroutines.
     """
 
     def __init__(self, node: Node) -> None:
@@ -62,7 +60,7 @@ class Boundary:
             try:
                 with busy:
                     return callback(*args)
-            except FATAL_EXCEPTIONS:
+            except (NodeError, *FATAL_EXCEPTIONS):
                 raise
             except BaseException as error:  # panics of Rust libraries are no Exception
                 # All calls of ROS fail while it shuts down.

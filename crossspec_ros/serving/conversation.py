@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from crossspec_ros.errors import ENDS, InputError, described
+from crossspec_ros.errors import FATAL_EXCEPTIONS, InputError, described
 from crossspec_ros.serving.fleet import Fleet
 from crossspec_ros.serving.robot_stream import RobotStream
 from crossspec_ros.telemetry.pulse import Pulse
@@ -97,7 +97,7 @@ async def _read(
         send(refusal(str(error)))
     except asyncio.CancelledError:
         pass  # this task is not awaited, and a traceback would keep the last message alive
-    except (*ENDS, GeneratorExit):
+    except (*FATAL_EXCEPTIONS, GeneratorExit):
         raise
     except BaseException as error:  # including panics of libraries
         _LOG.error("a robot's stream failed: %s", described(error))
