@@ -37,7 +37,7 @@ class Stage(Listener):
 
     def __init__(self, decoder=None, when="always", options=OPTIONS, **more):
         self.decoder = decoder or FakeDecoder()
-        self.outcomes, self.replies, self.standings, self.heard, self.drafts = [], [], [], [], []
+        self.outcomes, self.replies, self.standings, self.partials, self.drafts = [], [], [], [], []
         self.captioner = Captioner(
             self.decoder, options, self, gate=ChangeGate(CaptionerSettings(when=when)), **more
         )
@@ -46,7 +46,7 @@ class Stage(Listener):
         self.drafts.append(draft)
 
     def words(self, index, text):
-        self.heard.append(text)
+        self.partials.append(text)
 
     def outcome(self, outcome):
         self.outcomes.append(outcome)
@@ -126,7 +126,7 @@ def test_newest_window_wins_and_others_are_skipped():
     assert begun == [0, 3, 6] and [o.window.index for o in stage.outcomes] == list(range(7))
     assert [o.window.index for o in stage.outcomes if not o.skipped] == begun
     assert last.caption.text == "1 frames, 1 event images: what?"
-    assert stage.heard == [last.caption.text] * 3
+    assert stage.partials == [last.caption.text] * 3
     stages = last.trace.stages
     assert stages["queue"] <= stages["total"] and stages["first_token"] <= stages["total"]
 
@@ -280,7 +280,9 @@ def test_stop_cancels_the_window_in_work():
     stage.close(3)
     stage.captioner.step()
     stage.film(5, 0, images=4)
-    assert stage.decoder.cancelled == [True] and not stage.outcomes and not stage.heard and not stage.drafts
+    assert (
+        stage.decoder.cancelled == [True] and not stage.outcomes and not stage.partials and not stage.drafts
+    )
     assert [(one.index, one.frames.size) for one in left] == [(3, 0), (4, 0)]
     assert "deactivated" in str(stage.answers[0][1])
 

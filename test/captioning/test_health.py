@@ -156,7 +156,7 @@ def test_latency_and_acceptance_are_those_of_the_run():
     assert values == {"tokens_per_pass": "6.00", **accepted}
 
 
-def test_blind_camera_warns_and_a_still_robot_does_not():
+def test_blind_camera_warns_but_still_robot_does_not():
     made = health.CaptionHealth()
     made.flags.update(["events_silent"])
 

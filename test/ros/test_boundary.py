@@ -203,16 +203,16 @@ def test_python_logging_reaches_rosout_once():
         spinning(lambda: GuardedNode("talkative")),
         spinning(lambda: GuardedNode("quiet")),
     ):
-        heard = []
-        observer.node.create_subscription(Log, "/rosout", heard.append, RELIABLE)
+        logs = []
+        observer.node.create_subscription(Log, "/rosout", logs.append, RELIABLE)
 
         def warned():
             logging.getLogger("crossspec_ros.captioning.captioner").warning("a frame\nwas not prefilled")
-            return [message for message in heard if "prefilled" in message.msg]
+            return [message for message in logs if "prefilled" in message.msg]
 
         observer.wait(warned)
         assert {(message.name, message.level) for message in warned()} == {("talkative", Log.WARN)}
         assert all("\n" not in message.msg for message in warned())
         logging.getLogger("crossspec_ros.engine.link").info("connected to the target")
-        observer.wait(lambda: any("connected" in message.msg for message in heard))
+        observer.wait(lambda: any("connected" in message.msg for message in logs))
     assert not logging.getLogger("crossspec_ros").handlers

@@ -142,9 +142,9 @@ def test_duplicate_node_name_is_a_warning():
 
 def logged(observer, text):
     """Return a function that returns the names of the loggers with this warning."""
-    heard = []
-    observer.node.create_subscription(Log, "/rosout", heard.append, RELIABLE)
-    return lambda: {log.name for log in heard if text in log.msg and log.level == Log.WARN}
+    received = []
+    observer.node.create_subscription(Log, "/rosout", received.append, RELIABLE)
+    return lambda: {log.name for log in received if text in log.msg and log.level == Log.WARN}
 
 
 def test_second_driver_is_in_log_and_diagnostics(observer, spin):

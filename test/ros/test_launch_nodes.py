@@ -284,8 +284,8 @@ def test_namespace_time_and_log_level_reach_nodes(start_quickly, observer):
 
 def test_active_captioner_has_a_bond(start_quickly, observer, tmp_path):
     status = pytest.importorskip("bond.msg", reason="needs nav2's messages").Status
-    heard = []
-    observer.node.create_subscription(status, "/bond", heard.append, 10)
+    received = []
+    observer.node.create_subscription(status, "/bond", received.append, 10)
     launch = start_quickly(LIVE, "camera:=topics", params_file(tmp_path, "captioner", autostart=False))
 
     client = observer.node.create_client(ChangeState, "/captioner/change_state")
@@ -298,11 +298,11 @@ def test_active_captioner_has_a_bond(start_quickly, observer, tmp_path):
 
     change(Transition.TRANSITION_CONFIGURE)
     change(Transition.TRANSITION_ACTIVATE)
-    launch.until(observer, lambda: len(heard) >= 3)
-    assert {(one.id, one.active) for one in heard} == {("captioner", True)}
+    launch.until(observer, lambda: len(received) >= 3)
+    assert {(one.id, one.active) for one in received} == {("captioner", True)}
     change(Transition.TRANSITION_DEACTIVATE)
-    launch.until(observer, lambda: not heard[-1].active)
-    assert len({one.instance_id for one in heard}) == 1
+    launch.until(observer, lambda: not received[-1].active)
+    assert len({one.instance_id for one in received}) == 1
 
 
 def test_best_effort_cameras_are_captioned(start_quickly, observer):

@@ -154,7 +154,7 @@ def test_missing_nodes_are_named(alone):
 
 
 @pytest.mark.parametrize(("clock", "others"), [(False, 0), (True, 0), (True, 1)])
-def test_clock_is_published_on_demand_and_by_one_node(clock, others, stage, tmp_path, capfd):
+def test_clock_is_published_on_demand_by_one_node(clock, others, stage, tmp_path, capfd):
     """No mark of the player is later than the end of the last window by more than `max_lateness_s`."""
     observer, player, _ = stage
     made = [observer.node.create_publisher(Clock, "/clock", 1) for _ in range(others)]

@@ -214,7 +214,7 @@ def test_images_have_the_sizes_of_the_models(stage, tmp_path):
     assert [stage.observer[f"/synchronizer/{kind}"][0].height for kind in kinds] == [48, 12]
 
 
-def test_missing_publisher_is_a_warning_that_names_the_topic(capfd):
+def test_missing_publisher_warning_names_the_topic(capfd):
     """The warning ends when a publisher appears. A topic of an unsupported type is a warning as well."""
     with outsider() as observer, spinning(SynchronizerNode):
         observer.node.create_publisher(CompressedImage, "events", DRIVER)

@@ -48,21 +48,21 @@ class Robot:
     """An admitted robot."""
 
     def __init__(self, fleet: Fleet, name: str) -> None:
-        self._heard = SimpleQueue[Any]()
+        self._received = SimpleQueue[Any]()
         self.stamps_ns: dict[int, list[int]] = {}
-        self.stream = RobotStream(fleet, self._heard.put)
+        self.stream = RobotStream(fleet, self._received.put)
         self.send(0, hello=wire.Hello(version=VERSION, robot=name, period_ns=10**9))
-        assert self.hear().HasField("welcome")
+        assert self.receive().HasField("welcome")
 
     def send(self, session: int, **what: Any) -> None:
         self.stream.handle(wire.Up(session=session, **what))
 
-    def hear(self) -> Any:
-        return self._heard.get(timeout=WAIT_S)
+    def receive(self) -> Any:
+        return self._received.get(timeout=WAIT_S)
 
-    def show(self, session: int, window: Window, *places: int) -> None:
-        """Send the frames at these places, or all."""
-        shown = places or range(len(window.frames))
+    def show(self, session: int, window: Window, *positions: int) -> None:
+        """Send the frames at these positions, or all frames."""
+        shown = positions or range(len(window.frames))
         stamps_ns = {window.frame_stamps_ns[i] for i in shown}
         self.stamps_ns[session] = sorted(stamps_ns.union(self.stamps_ns.get(session, ())))
         for i in shown:
@@ -77,7 +77,7 @@ class Robot:
         """Return an answer's tokens and the accepted tokens of each proposer, or raise its refusal."""
         tokens, accepted = list[int](), Counter[str]()
         while True:
-            down = self.hear()
+            down = self.receive()
             if down.HasField("refused"):
                 raise InputError(f"{down.refused.number}: {down.refused.kind}: {down.refused.sentence}")
             if down.piece.number == number:
@@ -145,14 +145,14 @@ def test_hello_without_a_name_takes_no_place(fleet: Fleet, robots: tuple[Robot, 
 
 
 @pytest.mark.parametrize(
-    ("places", "frames", "limit"),
+    ("positions", "frames", "limit"),
     [((), 8, 5), ((), 5, 64), ((2, 0, 1, 3), 4, 64)],
     ids=["short", "fewer", "unordered"],
 )
 def test_answer_equals_target(
-    robot: Robot, pair: ModelPair, windows: list[Window], places: tuple[int, ...], frames: int, limit: int
+    robot: Robot, pair: ModelPair, windows: list[Window], positions: tuple[int, ...], frames: int, limit: int
 ) -> None:
-    robot.show(1, windows[0], *places)
+    robot.show(1, windows[0], *positions)
     stamps_ns = windows[0].frame_stamps_ns[:frames]
     for number, question in enumerate((QUESTION, OTHER), 1):
         robot.ask(1, number, question, max_new_tokens=limit, stamps_ns=stamps_ns)
@@ -184,7 +184,7 @@ def test_invalid_message_does_not_end_the_stream(
     for message, words in messages:
         robot.send(1, **message)
         if words:
-            refusal = robot.hear()
+            refusal = robot.receive()
             assert words in refusal.refused.sentence and refusal.session == 1
             assert refusal.refused.number == (6 if "ask" in message else 0)
     robot.ask(1, 7, stamps_ns=[1])
@@ -214,7 +214,7 @@ def test_second_question_replaces_first(
         if not is_in_work:
             robot.ask(1, 2, OTHER)
     if is_in_work:
-        piece = robot.hear().piece
+        piece = robot.receive().piece
         assert piece.number == 1 and not piece.ended
         robot.ask(1, 2, OTHER)
     assert robot.answer(2)[0] == generated(pair, windows[0], question=OTHER)

@@ -123,11 +123,11 @@ def test_stream_without_hello_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(60)
         yield b""
 
-    async def hear() -> list[wire.Down]:
+    async def receive() -> list[wire.Down]:
         fleet: Any = SimpleNamespace()
         return [down async for down in converse(fleet, silence())]
 
-    [down] = asyncio.run(asyncio.wait_for(hear(), 10))
+    [down] = asyncio.run(asyncio.wait_for(receive(), 10))
     assert "no message arrived" in down.refused.sentence
 
 

@@ -101,7 +101,7 @@ def test_threads_with_equal_names_hide_no_fault():
     assert ThreadWatch(lambda: [dead, alive]).look().startswith("the thread of the captions has ended")
 
 
-def test_error_of_a_thread_is_logged_as_plain_text(caplog, capfd):
+def test_thread_error_is_logged_as_plain_text(caplog, capfd):
     def work():
         raise BaseException("gone \x1b[31m")
 
