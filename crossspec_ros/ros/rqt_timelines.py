@@ -8,8 +8,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.wording import seconds
-from crossspec_ros.events.stamps import BACKWARD_JUMP_NS
 from crossspec_ros.telemetry.trace import DRAFT_STAGES, ROWS, STAGE_COLOURS, TARGET_STAGES, Span
+from crossspec_ros.windows.grid import SECOND
 
 if TYPE_CHECKING:
     from crossspec_msgs.msg import WindowReport
@@ -45,7 +45,7 @@ class LastWindows:
     def add(self, report: WindowReport) -> None:
         """Add a report. A backward jump, as of a repeated recording, drops the earlier ones."""
         start_ns = _to_ns(report.window_start)
-        if self._reports and start_ns < _to_ns(self._reports[-1].window_start) - BACKWARD_JUMP_NS:
+        if self._reports and start_ns < _to_ns(self._reports[-1].window_start) - SECOND:
             self._reports.clear()
         self.first_ns = min(self.first_ns, start_ns) if self._reports else start_ns
         self._reports.append(report)
