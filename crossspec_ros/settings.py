@@ -95,9 +95,7 @@ class PairSettings(_Windows, _Target):
     )
     link_robot: str = setting("", "Name of this robot at the target's server. Empty: the host name.")
     link_token_file: str = setting("", "File with this robot's token, if the server requires one.")
-    link_ca_file: str = setting(
-        "", "PEM file of trusted certificates for grpcs. Empty: the system's certificates."
-    )
+    link_ca_file: str = setting("", "PEM file of trusted certificates for grpcs. Empty: the system's.")
     link_timeout_s: float = setting(
         1.0, "Seconds to wait for a pass of the server before publishing the event draft.", 0.05, 60.0
     )
@@ -274,16 +272,10 @@ class PlayerSettings(_Stream):
     clock: bool = setting(
         False, "Publish the recording's time as /clock, unless another node publishes it.", group="launch"
     )
-    wait_for_captions: bool = setting(
-        True, "Start when the captioner is active, and end after its last report."
-    )
-    every_window: bool = setting(
-        False, "Pause while the captioner is a window behind, so that it skips none."
-    )
-    startup_timeout_s: float = setting(
-        300.0, "Maximum seconds to wait for subscribers and the captioner.", 0.0, 86400.0
-    )
-    caption_timeout_s: float = setting(120.0, "Maximum seconds to wait for a report.", 0.0, 86400.0)
+    wait_for_captions: bool = setting(True, "Start with an active captioner, end after its last report.")
+    every_window: bool = setting(False, "Pause while the captioner is a window behind, to skip none.")
+    startup_timeout_s: float = setting(300.0, "Seconds to wait for subscribers and captioner.", 0.0, 86400.0)
+    caption_timeout_s: float = setting(120.0, "Seconds to wait for a report.", 0.0, 86400.0)
 
 
 @dataclass(frozen=True)
