@@ -1,7 +1,7 @@
 """Caption windows: the target prefills frames as they arrive, and verifies the answer tree by tree.
 
-The calls for a window: `stream_frame` and `stream_event_image` while it is open, `begin` after its last
-frame, `caption` after its close, then further questions with `ask` and `choose`.
+The calls for an open window are `stream_frame` and `stream_event_image`, and `begin` after its last frame.
+After its close, `caption` is called, and then `ask` and `choose` for further questions.
 """
 
 from __future__ import annotations

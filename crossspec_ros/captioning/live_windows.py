@@ -94,8 +94,8 @@ class LiveWindows:
     def add_frame(self, index: int, frame: np.ndarray, stamp_ns: int) -> LiveWindow:
         """Add the next frame to its window, and return the window.
 
-        The window starts anew if the frame is not later than the previous one (time has jumped back), or if
-        the window has too many frames.
+        If time has jumped back, the frame is not later than the previous one, and the window starts anew. It
+        also does so with too many frames.
         """
         with self._lock:
             live = self.get(index)

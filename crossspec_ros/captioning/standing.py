@@ -129,8 +129,8 @@ def shared_passes(
 ) -> tuple[tuple[Choices, ...], tuple[Choices, ...]]:
     """Pack questions into as few passes as possible; return the passes before a caption and those after it.
 
-    Raises InputError for an engine without scores, a choice that the target cannot spell, and a question
-    that is too long with its choices.
+    Raises InputError for an engine without scores, and for a choice that the target cannot spell. The same
+    holds for a question that is too long with its choices.
     """
     if questions and not engine.supports_scores:
         raise InputError(

@@ -98,8 +98,11 @@ class PlayerNode(GuardedNode):
     def play(self) -> None:
         """Play to the end and wait for the last report.
 
-        Raises TimeoutError if another node or a report is missing, NodeError if the captioner failed on a
-        window, InputError for a damaged recording, and ExternalShutdownException when ROS shuts down.
+        Raises:
+            TimeoutError: another node or a report is missing.
+            NodeError: the captioner failed on a window.
+            InputError: the recording is damaged.
+            ExternalShutdownException: ROS shuts down.
         """
         self._wait_while(self._missing_audience, self._settings.startup_timeout_s)
         if self._settings.clock and self.count_publishers("/clock"):
