@@ -53,7 +53,7 @@ class Updater:
         self._duplicates = Duplicates(node)
         self._rows: list[tuple[Status, Task, float]] = []
         self._faults: dict[str, tuple[str, float]] = {}
-        """By row, the fault and the monotonic time since when it lasts; infinite once it is logged."""
+        """Fault of each row, and the monotonic time of its begin, which is infinite once it is logged."""
         # The first row, because two publishers on an input explain faults of other rows.
         self.add("graph", self._duplicates, log_after_s=0.0)
         self.add("threads", self._fill_threads)
