@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from crossspec_ros.captioning.wording import seconds
-from crossspec_ros.telemetry.trace import DRAFT_STAGES, ROWS, STAGE_COLOURS, TARGET_STAGES, Span
+from crossspec_ros.telemetry.trace import DRAFT_STAGES, ROWS, STAGE_COLOURS, Span, hidden_times
 from crossspec_ros.windows.grid import SECOND
 
 if TYPE_CHECKING:
@@ -73,15 +73,6 @@ def series(last: LastWindows, name: str) -> tuple[list[float], list[float]]:
     return times, values
 
 
-def hidden(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Return the times of hidden draft work: before the close, or during the target's work."""
-    cover = [(min((span.start_ns for span in spans), default=0), 0)]
-    cover += [(span.start_ns, span.end_ns) for span in spans if span.stage in TARGET_STAGES]
-    draft = [span for span in spans if span.stage in DRAFT_STAGES]
-    cuts = [(max(span.start_ns, a), min(span.end_ns, b)) for span in draft for a, b in cover]
-    return [(start, end) for start, end in cuts if start < end]
-
-
 def legend(colours: Mapping[str, str]) -> str:
     """Return colours and names as HTML with line breaks between the names only."""
     return " &nbsp;".join(
@@ -131,7 +122,7 @@ def draw(canvas: Any, last: LastWindows, width: float, height: float) -> None:
 def _draw_bars(canvas: Any, spans: Sequence[Span], place: Callable[[float], float], top: float) -> None:
     rows = {name: [span for span in spans if span.stage in ROWS[name]] for name in ("target", "draft")}
     bars = {n: [(s.start_ns, s.end_ns, STAGE_COLOURS[s.stage]) for s in row] for n, row in rows.items()}
-    bars["hidden"] = [(start_ns, end_ns, HIDDEN) for start_ns, end_ns in hidden(spans)]
+    bars["hidden"] = [(start_ns, end_ns, HIDDEN) for start_ns, end_ns in hidden_times(spans, 0)]
     for row, (name, drawn) in enumerate(bars.items()):
         y = top + row * ROW
         canvas.text(MARGIN, y - 2, LABELS - MARGIN, FAINT, name)
@@ -146,8 +137,9 @@ def _to_ns(stamp: Any) -> int:
 
 
 def _spans(report: WindowReport) -> list[Span]:
-    """Return the spans, relative to the window's close."""
-    return [Span(s.name, round(s.start_ms * 1e6), round(s.end_ms * 1e6), "") for s in report.spans]
+    """Return the spans by start, relative to the window's close."""
+    spans = [Span(s.name, round(s.start_ms * 1e6), round(s.end_ms * 1e6), "") for s in report.spans]
+    return sorted(spans, key=lambda span: span.start_ns)
 
 
 def _figures(report: WindowReport) -> list[str]:

@@ -104,11 +104,7 @@ class Trace:
 
         It ran before the close (the mark "closed"), or in parallel to the target's work.
         """
-        spans = self.spans
-        cover = [span for span in spans if span.stage in TARGET_STAGES]
-        if spans and (closed := self.marks.get("closed", 0)) > spans[0].start_ns:
-            cover.insert(0, Span("open", spans[0].start_ns, closed, ""))
-        return _common_ms([span for span in spans if span.stage in DRAFT_STAGES], cover)
+        return _sum_ms(hidden_times(self.spans, self.marks.get("closed", 0)))
 
     @property
     def beside_models(self) -> float:
@@ -116,13 +112,27 @@ class Trace:
         spans = self.spans
         total = [span for span in spans if span.stage == "total"]
         models = (*DRAFT_STAGES, *TARGET_STAGES)
-        return _common_ms(total, total) - _common_ms(total, [s for s in spans if s.stage in models])
+        busy = _overlaps(total, [span for span in spans if span.stage in models])
+        return _sum_ms(_union(total)) - _sum_ms(busy)
 
 
-def _common_ms(some: list[Span], others: list[Span]) -> float:
-    """Return the ms in which a span of `some` and one of `others` overlap. Both are sorted by start."""
+def hidden_times(spans: list[Span], closed_ns: int) -> list[tuple[int, int]]:
+    """Return when draft work delayed no caption, of spans sorted by start; see `Trace.hidden`."""
+    cover = [span for span in spans if span.stage in TARGET_STAGES]
+    if spans and closed_ns > spans[0].start_ns:
+        cover.insert(0, Span("open", spans[0].start_ns, closed_ns, ""))
+    return _overlaps([span for span in spans if span.stage in DRAFT_STAGES], cover)
+
+
+def _overlaps(some: list[Span], others: list[Span]) -> list[tuple[int, int]]:
+    """Return the times in which a span of `some` and one of `others` overlap. Both are sorted by start."""
     pairs = ((a, b) for a in _union(some) for b in _union(others))
-    return sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in pairs) / 1e6
+    common = ((max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs)
+    return [(start_ns, end_ns) for start_ns, end_ns in common if start_ns < end_ns]
+
+
+def _sum_ms(times: list[tuple[int, int]]) -> float:
+    return sum(end_ns - start_ns for start_ns, end_ns in times) / 1e6
 
 
 def _union(spans: list[Span]) -> list[tuple[int, int]]:

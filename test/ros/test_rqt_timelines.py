@@ -22,12 +22,10 @@ from crossspec_ros.ros.rqt_timelines import (
     WRONG,
     LastWindows,
     draw,
-    hidden,
     legend,
     series,
 )
-from crossspec_ros.telemetry.trace import STAGE_COLOURS, Trace
-from crossspec_ros.telemetry.trace import Span as TraceSpan
+from crossspec_ros.telemetry.trace import STAGE_COLOURS
 
 MS = 10**6
 SPANS = {
@@ -100,16 +98,6 @@ def boxes(paper):
         yield x, y, x + width, y + height, paper.lines(text, max_width)
 
 
-def test_hidden_time_equals_that_of_the_trace():
-    trace, closed_ns = Trace(), 5 * 10**9
-    trace.mark("closed", closed_ns)
-    for name, (start_ms, end_ms) in SPANS.items():
-        trace.add(name, closed_ns + round(start_ms * MS), closed_ns + round(end_ms * MS))
-    times = hidden([TraceSpan(name, int(a * MS), int(b * MS), "") for name, (a, b) in SPANS.items()])
-    assert times == [(-300 * MS, 0), (10 * MS, 20 * MS), (20 * MS, 30 * MS)]
-    assert sum(end - start for start, end in times) / MS == pytest.approx(trace.hidden)
-
-
 def test_window_shows_caption_figures_and_stages():
     paper = painted(message())
     texts = [text for *_, text in paper.texts]
@@ -117,7 +105,7 @@ def test_window_shows_caption_figures_and_stages():
     assert any(colour == INK and text == "a red car" for *_, colour, text in paper.texts)
     ((left, right), *_) = paper.bars(STAGE_COLOURS["draft_decode"])
     ((hidden_left, close), *later) = paper.bars(HIDDEN)
-    assert hidden_left == left and left < close < right and len(later) == 2
+    assert hidden_left == left and left < close < right and len(later) == 1
     assert (1000 * 0.5) < close < (1000 * 0.62)
     (middle,) = [text for text in texts if text.endswith(" ms") and "·" not in text and text != "-1000 ms"]
     assert middle == "26 ms"
