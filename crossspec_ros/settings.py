@@ -185,7 +185,8 @@ class CaptionerSettings(PairSettings, _Loaded):
     )
     mode: str = setting(
         MODES[0],
-        "Decoding. autoregressive: the target without streaming prefill and drafts, as a baseline.",
+        "Decoding. prefill_hidden: with streaming prefill and drafts. autoregressive: the target without "
+        "both, as a baseline.",
         choices=MODES,
         live=True,
         group="replay",
@@ -232,7 +233,10 @@ class CaptionerSettings(PairSettings, _Loaded):
         group="captions",
     )
     compare: bool = setting(
-        False, "Caption each window without drafting as well, and log the speedup.", group="replay"
+        False,
+        "Caption each window with the target alone as well (no streaming prefill, no drafts), and log the "
+        "speedup.",
+        group="replay",
     )
 
     @property

@@ -16,7 +16,7 @@ INPUTS = [("events", "event_camera/events"), ("image", "camera/image_raw")]
 
 
 def nodes(guest: Guest) -> list[Node]:
-    """Return the nodes of a replay. The end of the player ends all nodes."""
+    """Return the nodes of a replay. The end of the player, or of another node for good, ends all."""
     guest.player = guest.node(PlayerSettings, path=guest["sequence"])
     return [guest.node(SynchronizerSettings, INPUTS), guest.node(CaptionerSettings), guest.player]
 

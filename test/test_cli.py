@@ -61,13 +61,13 @@ def test_help_loads_nothing_heavy():
 
 def test_too_little_memory_is_one_sentence(capsys, monkeypatch):
     def run(args):
-        raise MemoryError("9.0 GB are needed on the CPU, 1.0 GB are free")
+        raise MemoryError("the models need 9.0 GB on the CPU, 1.0 GB are free")
 
     monkeypatch.setattr(
         cli, "_robot", lambda subparsers: subparsers.add_parser("x").set_defaults(handler=run)
     )
     error = sentence(capsys, "x")
-    assert "memory ran out (9.0 GB are needed on the CPU, 1.0 GB are free): end" in error
+    assert "memory ran out (the models need 9.0 GB on the CPU, 1.0 GB are free): end" in error
 
 
 def sentence(capsys, *arguments):

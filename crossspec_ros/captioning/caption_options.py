@@ -40,7 +40,7 @@ def check_settings(settings: CaptionerSettings) -> None:
         return
     if is_remote(settings.target):
         raise InputError(
-            f"compare needs captions without drafting, but the server at {settings.target} always drafts: "
+            f"compare needs captions by the target alone, but the server at {settings.target} always drafts: "
             f"set compare to false"
         )
     if settings.mode != MODES[0]:
@@ -85,7 +85,7 @@ def requested_sampling(settings: CaptionerSettings) -> Sampling | None:
         where = "is on the server" if is_remote(settings.target) else "is not part of a GGUF"
         raise InputError(
             f"generation is published, but generation_config.json {where}: set generation to greedy, and set "
-            f"temperature and top_p"
+            f"temperature and top_p to the published values"
         )
     published = published_generation(models_folder(settings.models_folder), settings.target)
     if not published.get("do_sample"):

@@ -177,7 +177,8 @@ class InputHealth:
         if len(windows) == RECENT_WINDOWS and all(0 < n < MIN_FRAME_SHARE * self._slots for n in frames):
             status.warn(
                 "frames",
-                f"windows lack frames: set the RGB camera to at least {self._slots} frames per second",
+                f"windows lack frames: set the RGB camera to at least {self._slots} frames per second, "
+                f"evenly spaced",
             )
 
 

@@ -149,15 +149,15 @@ class LlamaRunner:
         if not all(np.array_equal(firsts[1], other) for other in firsts[2:]):
             _LOG.warning(
                 "on this processor llama.cpp rounds by the length of a pass: captions may depend on drafts; "
-                "set models.dtype to float32 to prevent it"
+                "use a target in float32 to prevent it"
             )
         self.give_back(row)
 
     def tap(self, layers: Sequence[int]) -> None:
         """Raise InputError, because llama.cpp returns no hidden states."""
         raise InputError(
-            "draft heads such as EAGLE and Medusa need hidden states, which llama.cpp does not return: set "
-            "models.engine to torch"
+            "draft heads such as EAGLE and Medusa need hidden states, which llama.cpp does not return: use "
+            "a target in torch"
         )
 
     def take(self) -> LlamaRow:

@@ -35,7 +35,7 @@ _HOST_NS = _SECOND
 _YEAR_S = 365.25 * 86400
 _UNITS = (("years", _YEAR_S, _YEAR_S), ("days", 2 * 86400, 86400), ("hours", 5400, 3600))
 """Name, least time and length in s."""
-_SCALES = ((37, "TAI"), (18, "GPS time"), (19, "TAI in place of GPS time"), (315_964_782, "GPS time"))
+_SCALES = ((37, "TAI"), (18, "GPS time"), (19, "TAI against GPS time"), (315_964_782, "GPS time"))
 """Seconds between UTC and other time scales."""
 _NAMES = {"events": "events", "frames": "images"}
 

@@ -22,7 +22,9 @@ class QuestionError(InputError):
 def check_ask(ask: wire.Ask, target: VideoTarget) -> None:
     """Raise QuestionError for a question, a length or sampling parameters that are invalid."""
     if ask.temperature > 0 and not (ask.temperature <= 100 and 0 < ask.top_p <= 1):
-        raise QuestionError("temperature or top_p is invalid: use at most 100, and above 0 to 1")
+        raise QuestionError(
+            "temperature or top_p is invalid: set temperature to at most 100, and top_p above 0 and at most 1"
+        )
     try:
         check_question(target, ask.question)
         sampling_of(ask)

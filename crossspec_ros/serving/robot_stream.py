@@ -106,7 +106,9 @@ class RobotStream:
         kind = message.WhichOneof("what")
         if self._robot is None:
             if kind != "hello":
-                raise InputError("the stream has no hello: connect with the captioner of crossspec_ros")
+                raise InputError(
+                    "the stream does not begin with a hello: connect with the captioner of crossspec_ros"
+                )
             self._admit(message.hello)
             return
         self._robot.last_message_s = time.monotonic()

@@ -124,7 +124,7 @@ def test_totals_are_in_the_rows_of_their_inputs():
 @pytest.mark.parametrize(("frames", "warns"), [([4] * 5, True), ([4] * 4, False), ([8, 3, 0, 0, 4], False)])
 def test_slow_camera_warns_and_a_gap_does_not(frames, warns):
     """Field case 27: a camera was unplugged for three seconds."""
-    lack = "windows lack frames: set the RGB camera to at least 8 frames per second"
+    lack = "windows lack frames: set the RGB camera to at least 8 frames per second, evenly spaced"
     assert input_rows(inputs(*frames))["windows"][0] == (lack if warns else "OK")
 
 

@@ -127,7 +127,7 @@ def settles(is_so: Callable[[], object]) -> bool:
         (wire.Up(hello=wire.Hello(version=VERSION + 1, robot="x", period_ns=10**9)), "has version"),
         (wire.Up(hello=wire.Hello(version=VERSION, robot="../../etc", period_ns=10**9)), "robot's name"),
         (wire.Up(hello=wire.Hello(version=VERSION, robot="x", period_ns=3)), "period of 3 ns"),
-        (wire.Up(session=1, close=wire.Close()), "has no hello"),
+        (wire.Up(session=1, close=wire.Close()), "does not begin with a hello"),
     ],
 )
 def test_invalid_hello_ends_stream(fleet: Fleet, hello: wire.Up, words: str) -> None:
@@ -140,7 +140,7 @@ def test_hello_without_a_name_takes_no_place(fleet: Fleet, robots: tuple[Robot, 
     """A synchronizer sends it, while the captioner of the same robot keeps its stream."""
     Robot(fleet, "").stream.end()
     assert fleet.robots == len(robots)
-    with pytest.raises(InputError, match="has no hello"):
+    with pytest.raises(InputError, match="does not begin with a hello"):
         Robot(fleet, "").send(1, close=wire.Close())
 
 

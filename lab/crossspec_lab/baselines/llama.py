@@ -31,6 +31,8 @@ class LlamaCpp:
         shape.n_threads = shape.n_threads_batch = torch.get_num_threads()
         self._context = llama_cpp.llama_init_from_model(self._model.handle, shape)
         assert self._context, "llama.cpp takes no such model"
+        # The first pass is slow.
+        self._read(0, np.zeros((2, pair.target.body.config.hidden_size), np.float32))
 
     def close(self) -> None:
         """Free its memory."""

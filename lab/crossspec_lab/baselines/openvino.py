@@ -55,6 +55,11 @@ class OpenVino:
             _write(pair.target, Path(folder))
             # Its weights stay mapped after the folder is deleted.
             self._pipeline = ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
+        # The first request is slow.
+        noise = Tensor(np.zeros((1, 2, pair.target.body.config.hidden_size), np.float32))
+        self._pipeline.add_request(0, noise, self._options)
+        while self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
 
     @torch.inference_mode()
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     logging.set_verbosity_error()
     bench, models = BENCHES[args.bench], args.models or tiny_models()
     folders = [path for path in (target_path(models, args.target), draft_path(models, "")) if path]
-    origin = {"models": models_digest(folders)}
+    origin = {"models": models_digest([*folders, models / "heads"])}
     around = {
         "command": command_line(),
         **environment(),

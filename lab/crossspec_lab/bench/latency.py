@@ -100,7 +100,10 @@ def _result(setting: Setting, log: Log) -> Result:
         "similar. Suffix decoding and our memory begin empty."
     )
     if OPENVINO in names:
-        found.notes.append(f"The prompt lookup of {OPENVINO} searches the caption so far, not the prompt.")
+        found.notes.append(
+            f"The prompt lookup of {OPENVINO} drafts 5 tokens of the caption so far, that of transformers 8, "
+            f"also of the prompt."
+        )
     elif obstacle := find_obstacle(setting.pair):
         found.notes.append(f"{OPENVINO} is not in the table: {obstacle}.")
     if setting.models.specvlm:

@@ -10,14 +10,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import torch
 from matplotlib.figure import Figure
 
 from crossspec_lab.bench.predictions import predicted
@@ -50,9 +50,15 @@ def environment() -> dict[str, str]:
     return {
         "commit": _commit(),
         "machine": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
-        "versions": f"Python {platform.python_version()}, torch {torch.__version__}, "
-        f"transformers {version('transformers')}, {PACKAGE} {own}",
+        "versions": ", ".join([f"Python {platform.python_version()}", *_packages(), f"{PACKAGE} {own}"]),
     }
+
+
+def _packages() -> Iterator[str]:
+    """Yield the installed libraries that run models, with their versions."""
+    for name in ("torch", "transformers", "llama-cpp-python", "openvino-genai"):
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
 
 
 def _commit() -> str:
