@@ -1,4 +1,4 @@
-"""OpenMP threads, on which torch and llama.cpp compute. A waiting thread frees its own."""
+"""OpenMP threads of torch and llama.cpp, which a thread frees before it waits."""
 
 from __future__ import annotations
 
