@@ -32,8 +32,9 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown arguments with the usage of the subcommand."""
         parsed, unknown = super().parse_known_args(args, namespace)
-        # A shell expands a pattern to all matching files.
-        if more := [name for name in unknown if not name.startswith("-") and Path(name).exists()]:
+        is_flag = any(name.startswith("-") for name in unknown)
+        # A shell expands a pattern to all matching files. The value of a misspelt flag may exist, too.
+        if not is_flag and (more := [name for name in unknown if Path(name).exists()]):
             self.error(
                 f"'{more[0]}' is a second recording: run the command once per recording, or merge bags with "
                 f"`ros2 bag convert -i A -i B -o OPTIONS.yaml`"

@@ -26,6 +26,8 @@ HEAVY = ("torch", "numpy", "rclpy", "cv2", "h5py", "transformers", "yaml")
         ("bench figure x.png --second -1", "is no"),
         ("bench soak --seconds nan", "is no"),
         ("info BAG OTHER", "unrecognized arguments: OTHER"),
+        ("info BAG test", "'test' is a second recording"),
+        ("info BAG --mode test", "unrecognized arguments: --mode test"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments, problem, capsys):

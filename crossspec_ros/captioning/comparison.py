@@ -69,9 +69,7 @@ class Comparison:
         ours_ms, alone_ms, same = (list(column) for column in zip(*self._compared, strict=True))
         ratio = median(alone / ours for ours, alone, _ in self._compared)
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
-        busy = (
-            f"The machine is busy (load {load:.0f} on {cores} cores): the speedup is higher on an idle one.\n"
-        )
+        busy = f"The machine is busy (load {load:.0f} on {cores} cores): the figures differ on an idle one.\n"
         return (
             f"\nA caption was ready {median(ours_ms):.0f} ms after the last frame arrived. The target alone "
             f"took {median(alone_ms):.0f} ms for the same frames in this run (medians). It took {ratio:.1f} "

@@ -1,7 +1,7 @@
 """Caption windows: the target prefills frames as they arrive, and verifies the answer tree by tree.
 
-The calls for an open window are `stream_frame` and `stream_event_image`, and `begin` after its last frame.
-After its close, `caption` is called, and then `ask` and `choose` for further questions.
+The captioner calls `stream_frame` and `stream_event_image` for an open window, and `begin` after its last
+frame. It calls `caption` after the close. `ask` and `choose` then answer further questions.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _LOG = logging.getLogger(__name__)
 class PrefillHiddenDecoder:
     """Prefills windows while they are open, and captions them once they close.
 
-    `stream_frame`, `stream_event_image` and `begin` never block. The captioning thread calls all other
-    methods. Engine and draft have their own threads, and proposers run in the engine's thread. `on_rehearsal`
-    gets a window's index and the text of each complete rehearsal.
+    `stream_frame`, `stream_event_image` and `begin` never block. A single thread calls `caption`, `ask`,
+    `choose`, `forget` and `give_up`. Engine and draft have their own threads, and proposers run in the
+    engine's thread. `on_rehearsal` gets a window's index and the text of each complete rehearsal.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class PrefillHiddenDecoder:
 
             engine = LocalEngine(pair.target)
         self.engine = engine
-        # A begun answer is compared by these objects, so equal settings must return the same ones.
+        # `LiveWindow.begun` compares these objects by identity, so equal settings must return the same ones.
         self.grammar = lru_cache(maxsize=8)(GrammarCompiler(pair.target, engine).compiled)
         self._standing = lru_cache(maxsize=1)(partial(shared_passes, target=pair.target, engine=engine))
         self._drafts: DraftModel | None = None
@@ -70,15 +70,15 @@ class PrefillHiddenDecoder:
             self._drafts = DraftModel(pair.draft, pair.translation)
         event_images = pair.draft.event_images if pair.draft else 0
         self._live = LiveWindows(event_images, self._open, self._drop)
-        # Ends the newest draft, the only one that may be in work.
+        # Setting this event stops the newest draft. All older drafts have been stopped.
         self._stop_draft = threading.Event()
         # The last captioned window. Its frames stay prefilled for further questions.
         self._last: LiveWindow | None = None
         self._is_blind = True
-        """Whether the last window had no usable frames, so that the next one may have none either."""
+        """Whether the last window had no usable frames. The next one may then have none either."""
         self._is_closed = False
         self.memory_file: MemoryFile | None = None
-        """The decoder closes it."""
+        """File of the caption memory, if any; `close` closes it."""
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:
@@ -101,9 +101,9 @@ class PrefillHiddenDecoder:
     ) -> Future[None] | None:
         """Queue the next (H, W, 3) uint8 RGB frame of the open window `index` for prefill; return its future.
 
-        From now on the target rehearses the window with the options `rehearsed`, if set. The last frame is
-        prefilled together with the question instead, see `begin`. After a failure, `caption` prefills the
-        window anew.
+        From now on the target rehearses the window with the options `rehearsed`, if set. The last frame has
+        no future, because the target prefills it together with the question, see `begin`. If a prefill
+        fails, `caption` prefills the window again.
         """
         live = self._live.add_frame(index, frame, stamp_ns)
         live.rehearsed = rehearsed
@@ -117,10 +117,10 @@ class PrefillHiddenDecoder:
     ) -> Future[None] | None:
         """Add the next (H, W, 3) uint8 RGB event image of the open window `index`.
 
-        The event draft begins with the last image but one, so that it is done when the window closes. It does
+        The event draft begins with the last image but one, so that it ends before the window closes. It does
         not begin if the target rehearses on the same device, because both would compete. `on_draft` gets the
-        draft's text in the draft's thread. A draft that is not done in time is dropped. Returns the draft's
-        future once it has begun.
+        text of a finished draft, in the draft's thread. An unfinished draft stops with the caption at the
+        latest, and its tokens so far are proposed. Returns the draft's future once it has begun.
         """
         if self._drafts is None:
             return None
@@ -145,7 +145,7 @@ class PrefillHiddenDecoder:
             self._answer(live, options, self.policy)
 
     def give_up(self) -> None:
-        """Release all windows. Captions and answers in work are abandoned."""
+        """Release all windows. The engine cancels their answers."""
         self._live.clear()
         self.forget()
 
@@ -169,21 +169,21 @@ class PrefillHiddenDecoder:
         """Caption a closed window. `trace` gets a span per stage, including those before the close.
 
         Args:
-            on_words: gets the verified text so far after each pass, mostly in the engine's thread.
-            cancel: once set, cuts the caption after the pass in flight.
+            on_words: gets the verified text so far, in the engine's thread or in the caller's.
+            cancel: once set, cuts the caption after the current pass.
             deadline_ns: cuts the caption after this time (`perf_counter_ns`). The caption is then `late`.
             on_first: gets the answers to the standing questions `options.first`, before the caption.
-            speculates: whether to draft an answer that begins now.
+            speculates: whether to draft the answer, unless `begin` has begun it.
         """
         begun_ns, stop = time.perf_counter_ns(), Stop(cancel, deadline_ns)
-        # Released first, so that this window can use its buffers.
+        # The last window is released first, so that this one can use its buffers.
         self.forget()
         self._is_blind = not len(window.frames)
         live = self._live.close(window)
-        alone = partial(self._drafted, live, window, options, stop)
+        event_caption = partial(self._drafted, live, window, options, stop)
         try:
             if not len(window.frames):
-                return alone()
+                return event_caption()
             live.frames, live.stamps_ns = list(window.frames), list(window.frame_stamps_ns)
             answer = live.begun(options)
             if answer is not None:
@@ -202,7 +202,7 @@ class PrefillHiddenDecoder:
             if self._drafts is None or not len(window.event_images):
                 raise
             forget_frames(error)
-            return replace(alone(), unreached=str(error))
+            return replace(event_caption(), unreached=str(error))
         finally:
             live.stop_draft.set()
             if self._last is not live:
@@ -223,7 +223,7 @@ class PrefillHiddenDecoder:
         return self._finish(live, answer, trace, Stop(cancel), on_words)
 
     def standing(self, questions: Sequence[Standing]) -> tuple[tuple[Choices, ...], tuple[Choices, ...]]:
-        """Return standing questions in passes: those before the caption, and those for `choose`.
+        """Pack standing questions into passes; return the passes before a caption and those for `choose`.
 
         Raises InputError for an invalid question.
         """
@@ -232,8 +232,8 @@ class PrefillHiddenDecoder:
     def choose(self, choices: Choices, trace: Trace, on_answered: OnAnswered) -> None:
         """Queue standing questions about the last captioned window. The target answers when it has time.
 
-        The engine first prefills the frames that are missing. `on_answered` gets the answers or errors in the
-        engine's thread. Raises InputError without a captioned window.
+        The engine prefills all queued frames first. `on_answered` gets the answers or errors in the engine's
+        thread. Raises InputError without a captioned window.
         """
         live = self._askable()
         scores = self.engine.score(live.handle, choices.tree, trace, live.frames_so_far, can_wait=True)
@@ -245,13 +245,13 @@ class PrefillHiddenDecoder:
 
     def warm_up(self) -> None:
         """Allocate all buffers, capture all graphs, and run each kind of pass once."""
-        # The open windows and the last one.
+        # The last captioned window keeps its buffers, too.
         self.engine.warm_up(OPEN_WINDOWS + 1)
         if self._drafts is not None:
             self._drafts.warm_up()
 
     def close(self) -> None:
-        """End the threads of draft and engine. A second call does nothing."""
+        """End the draft's thread, and the engine if this decoder owns it. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -264,7 +264,7 @@ class PrefillHiddenDecoder:
             self.memory_file.close()
 
     def _answer(self, live: LiveWindow, options: Options, policy: Policy) -> Answer:
-        """Begin the answer of a caption, behind the standing questions that precede it."""
+        """Queue the standing questions `options.first` and then the caption's answer, which is returned."""
         handle, frames = live.handle, live.frames_so_far
         self.engine.cancel(handle)
         live.first = [
@@ -363,7 +363,7 @@ class PrefillHiddenDecoder:
 
     def _drop(self, live: LiveWindow) -> None:
         """Release the engine's resources of a window."""
-        # The answer references the window and the embeddings of its frames.
+        # Window and answer reference each other, which would keep the embeddings of the frames in memory.
         live.answer = None
         self.engine.drop(live.handle)
 

@@ -10,8 +10,8 @@ _STEP = 0.25
 class Arms:
     """Chooses between decoding with and without proposers while windows close faster than captions finish.
 
-    It chooses the arm with the lower average time, and the other arm every 16th window. So the caption rate
-    is never below that without drafting by more than these probes.
+    It chooses the arm with the lower average time, and the other arm every 16th window. So drafting lowers
+    the caption rate by no more than the time of these probes.
     """
 
     def __init__(self) -> None:

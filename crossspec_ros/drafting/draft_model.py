@@ -62,7 +62,7 @@ class EventDraft:
 
     @torch.inference_mode()
     def run(self, trace: Trace, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Encode the event images, prefill, and decode greedily until `stopped`; return whether it ended."""
+        """Encode the event images, prefill, and decode greedily until `stopped`; return `ended`."""
         if stopped():
             return False
         with trace.span("event_encode"):
@@ -108,7 +108,7 @@ class DraftModel:
         return EventDraft(self, images, question, max_new_tokens)
 
     def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Queue this work for the thread."""
+        """Queue this work for the draft thread, and return its future."""
         return self._thread.submit(self._do, work, *args)
 
     def start(
@@ -118,13 +118,13 @@ class DraftModel:
         stopped: Callable[[], bool],
         on_draft: Callable[[str], None] | None = None,
     ) -> Future[None]:
-        """Queue the writing of this draft until `stopped`, and log its errors.
+        """Queue the draft's `run`, log its errors, and return its future.
 
-        The thread calls `on_draft` with the text of a finished draft.
+        The draft thread calls `on_draft` with the text of a finished draft.
         """
 
         def write() -> None:
-            with failures_logged(_LOG, logging.ERROR, "the event draft failed, the caption goes without it"):
+            with failures_logged(_LOG, logging.ERROR, "the event draft failed and is not used"):
                 if draft.run(trace, stopped) and on_draft:
                     on_draft(draft.text)
 

@@ -21,7 +21,7 @@ from crossspec_ros.telemetry.pulse import Pulse
 _LOG = logging.getLogger(__name__)
 
 SAVE_S = 60.0
-"""Interval of saving, and so the longest loss by a power cut."""
+"""Interval between saves. A power cut loses the captions since the last save."""
 MAX_BYTES = 2 << 20
 """Largest file: four questions of 10,000 characters with 512 captions of 64 tokens each."""
 _MAX_SAVE_S = 10.0
@@ -32,10 +32,10 @@ class MemoryFile:
     """Keeps `memory` in the file `path` until `close`.
 
     A damaged file, or one for another `tokenizer` (a digest), is renamed to `path`.damaged, and the memory
-    starts empty. The lock `path`.lock ends with the process. A second captioner with the same file only reads
-    it. `vocabulary` is the number of the target's token ids.
+    starts empty. The process holds the lock `path`.lock until it closes or ends. A second captioner with the
+    same file only reads it. `vocabulary` is the number of the target's token ids.
 
-    Raises InputError if the file cannot exist or be locked.
+    Raises InputError if `path` is not a file, and if the lock file cannot be opened.
     """
 
     def __init__(self, memory: CaptionMemory, path: Path, tokenizer: str, vocabulary: int) -> None:
@@ -107,10 +107,10 @@ def save(memory: CaptionMemory, path: Path, tokenizer: str) -> None:
 
 
 def memory_path(choice: str, target: Path, tokenizer: str) -> Path | None:
-    """Return the file for the parameter `memory` and the target in this folder or GGUF, or None.
+    """Return the file of the caption memory, or None if the memory is not saved.
 
-    The value `auto` means a file in the state folder, if that is writable. Targets share this file if they
-    have the same tokenizer and the same hub id, folder or GGUF.
+    `choice` is the parameter `memory`. The value `auto` means a file in a writable state folder.
+    Captioners share this file if their `target` (a folder or GGUF) and its `tokenizer` are the same.
     """
     if choice != "auto":
         return Path(choice) if choice not in ("", "none") else None
@@ -122,7 +122,7 @@ def memory_path(choice: str, target: Path, tokenizer: str) -> Path | None:
             raise PermissionError(f"'{folder}' cannot be written")
     except (OSError, RuntimeError) as error:
         _LOG.warning(
-            "the caption memory is not saved: %s; set ROS_HOME to a folder, or memory to none", error
+            "the caption memory is not saved: %s; set ROS_HOME to a writable folder, or memory to none", error
         )
         return None
     return folder / f"{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}.json"

@@ -1,13 +1,13 @@
 """Runner of a target's language model in llama.cpp, which verifies draft trees without a custom kernel.
 
 A token in llama.cpp's batch may belong to several sequences. Each leaf of the tree is a sequence. A token has
-the ids of all leaves that attend to it. Accepting a path renames its sequence and copies no data.
+the ids of all leaves that attend to it. An accepted path joins the row's sequence, which copies no data.
 
 With trees, the order of a row's tokens in memory changes the rounding of sums over them. That is harmless
 in float32. Weights with fewer bits also round their inputs, and then a caption may change. So drafts for such
-weights are single paths. Their tokens are contiguous, and logits are bit-equal for every length of a pass.
+weights are single paths. Their tokens are contiguous, and logits are bit-equal for all tested pass lengths.
 
-Needs the package `llama-cpp-python` 0.3.36, because this file uses its low-level calls.
+This file needs the package `llama-cpp-python` 0.3.36, because it uses its low-level calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.placement import LLAMA_KINDS
 
 _COMPARED = (64, 1, 4, 16, 64, 129)
-"""Lengths of the passes that are compared at startup; each starts after the tokens of the first."""
+"""Lengths of passes at startup. The first pass is the prefix of all others, which are compared."""
 _LOG = logging.getLogger(__name__)
 _MAX_SEQUENCES = 256
 """Sequences in llama.cpp: one for each row, and the others for the leaves of passes."""
@@ -43,7 +43,7 @@ class LlamaRow:
     def __init__(self, runner: LlamaRunner, index: int) -> None:
         self._runner, self.index = runner, index
         self.positions: list[int] = []
-        """Temporal position of each token, which identifies it in llama.cpp; a picture's tokens share one."""
+        """Temporal position of each token, by which llama.cpp finds it. Tokens of a picture may share one."""
         self.leaves: dict[int, np.ndarray] = {}
         """For each leaf sequence of the last pass, its tokens as a (tokens,) bool mask."""
         self.begin = 0
@@ -58,8 +58,8 @@ class LlamaRow:
         """Keep the first `length` tokens and, after them, those of the last pass at the indices `moved`."""
         runner = self._runner
         if self.leaves:
-            at = [i - self.begin for i in (*range(self.begin, length), *moved)]
-            chosen = next(leaf for leaf, has in self.leaves.items() if has[at].all())
+            kept = [i - self.begin for i in (*range(self.begin, length), *moved)]
+            chosen = next(leaf for leaf, mask in self.leaves.items() if mask[kept].all())
             if chosen != self.index:
                 runner.remove(self.index, self._position(self.begin))
                 runner.copy(chosen, self.index, self._position(self.begin))
@@ -88,8 +88,8 @@ class LlamaRunner:
     ) -> None:
         """Take ownership of the model, and open a context for one window.
 
-        A target in llama.cpp's own format (`is_own`) runs as in llama.cpp: position axes that a family lacks
-        are 0, where transformers repeats the time.
+        Position axes that a family lacks are 0 for a target in llama.cpp's own format (`is_own`). For other
+        targets they repeat the temporal position, as in transformers.
         """
         self._model, self._library, self._is_own = model, model.library, is_own
         model.threads, self.branches = threads, branches
@@ -114,8 +114,8 @@ class LlamaRunner:
             self._context = None
         if self.branches and rows + VERIFIED > _MAX_SEQUENCES:
             raise InputError(
-                f"{count} windows at a time are too many for llama.cpp, because draft trees also need its "
-                f"{_MAX_SEQUENCES} sequences: lower robots, or set dtype to bf16"
+                f"{count} windows at a time are too many for llama.cpp, because draft trees need {VERIFIED} "
+                f"of its {_MAX_SEQUENCES} sequences: lower robots, or set dtype to bf16"
             )
         shape = library.llama_context_default_params()
         shape.n_ctx = shape.n_batch = rows * self._capacity
@@ -148,8 +148,8 @@ class LlamaRunner:
             row.keep(_COMPARED[0])
         if not all(np.array_equal(firsts[1], other) for other in firsts[2:]):
             _LOG.warning(
-                "on this processor llama.cpp rounds by the length of a pass: captions may depend on drafts; "
-                "use a target in float32 to prevent it"
+                "llama.cpp rounds differently for each pass length on this processor, so drafts may change "
+                "captions: use a target in float32"
             )
         self.give_back(row)
 
@@ -199,7 +199,7 @@ class LlamaRunner:
         row: LlamaRow = input_.row
         if not self._context:
             raise RuntimeError("the engine is closed")
-        # llama.cpp itself would use cells of other rows, or fail.
+        # Without this check, llama.cpp would use cells of other rows, or fail.
         if input_.end > self._capacity:
             raise InputError(
                 f"a window needs {input_.end} tokens, but llama.cpp's cache has room for {self._capacity}: "
@@ -217,8 +217,8 @@ class LlamaRunner:
         row.positions += input_.positions[0].tolist()
         return [Output(logits)]
 
-    def _decode(self, input_: Input, leaves: np.ndarray, has: np.ndarray) -> np.ndarray:
-        """Return the logits; `has` (tokens, leaves) bool assigns tokens to `leaves`."""
+    def _decode(self, input_: Input, leaves: np.ndarray, is_in: np.ndarray) -> np.ndarray:
+        """Return the logits; `is_in` (tokens, leaves) bool is whether a token belongs to a leaf."""
         n, axes = len(input_), self._model.axes
         first = n - input_.logits
         # The last layer computes only the tokens whose logits are requested.
@@ -232,7 +232,7 @@ class LlamaRunner:
         added = positions[:, -1:] + 1 + np.arange(padding)
         positions = np.concatenate([positions, added], 1, dtype=np.int32)
         more = (0 if self._is_own else 1) * positions[:1].repeat(axes - len(positions), 0)
-        sequences = [leaves[mine] for mine in has] + [leaves] * padding
+        sequences = [leaves[mine] for mine in is_in] + [leaves] * padding
         logits = self._model.read(self._context, embeds, np.concatenate([positions, more]), out, sequences)
         return logits[first - out : n - out].copy()
 
@@ -240,8 +240,8 @@ class LlamaRunner:
 def _pad_batches(n: int, first: int) -> tuple[int, int]:
     """Return the padding of a pass of `n` tokens, and the index from which llama.cpp computes logits.
 
-    The index is at most `first`. llama.cpp splits a pass into batches of `LLAMA_AT_ONCE` tokens, and sums a
-    product with a single row in another order. So no batch has a single token or a single row of logits.
+    `first` is the first requested index. llama.cpp splits a pass into batches of `LLAMA_AT_ONCE` tokens, and
+    sums a product with a single row in another order. So no batch has a single token or row of logits.
     """
     padding = int(n % LLAMA_AT_ONCE == 1)
     if first == n:

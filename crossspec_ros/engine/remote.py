@@ -44,7 +44,7 @@ class RemoteTarget:
         self.vocabulary, self.device, self.dtype = welcome.vocabulary, url, "the server's"
         if not all(getattr(self.spec, size) for size in sizes):
             raise InputError(
-                f"the server at {url} sent no sizes of a target: check that it is crossspec serve"
+                f"the server at {url} sent no sizes of a target: check that crossspec serve runs there"
             )
 
     def prompt_ids(self, question: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -54,7 +54,7 @@ class RemoteTarget:
 
 @dataclass(eq=False)
 class RemoteWindow:
-    """State of a window on the server: sent frames, and the answer in progress."""
+    """A window on the server. `sent_ns` is the time of the question, `heard_ns` that of the last piece."""
 
     number: int
     sent: set[tuple[int, int]] = field(default_factory=set)
@@ -167,7 +167,7 @@ class RemoteEngine:
         self._fail(LinkError("this node is shutting down"))
 
     def _take(self, message: wire.Down) -> None:
-        """Handle a piece of an answer or a refusal, in the link's thread; ignore earlier answers."""
+        """Handle a piece or a refusal in the link's thread, unless it is for an earlier answer."""
         now_ns, kind = time.perf_counter_ns(), message.WhichOneof("what")
         if kind not in ("piece", "refused"):
             return

@@ -12,7 +12,7 @@ import torch
 from crossspec_ros.errors import InputError, NonFiniteError
 
 MIN_TEMPERATURE = 1e-6
-"""Smallest temperature. Sampling is greedy here; far below, logits divided by it overflow float32."""
+"""Smallest temperature, in effect greedy decoding. Logits divided by far less overflow float32."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Sampling:
         """
         scores = torch.as_tensor(logits).cpu().float() / self.temperature
         if self.top_k:
-            least = scores.topk(min(self.top_k, scores.shape[-1])).values[..., -1:]
-            scores = scores.masked_fill(scores < least, -torch.inf)
+            threshold = scores.topk(min(self.top_k, scores.shape[-1])).values[..., -1:]
+            scores = scores.masked_fill(scores < threshold, -torch.inf)
         ascending, order = scores.sort(dim=-1)
         outside = ascending.softmax(-1).cumsum(-1) <= 1 - self.top_p
         outside[..., -1] = False
@@ -74,8 +74,8 @@ def draw_token(probs: torch.Tensor, generator: torch.Generator) -> int:
     weights = probs.double().numpy()
     if not np.isfinite(weights.sum()):
         raise NonFiniteError
-    upto = (weights / weights.sum()).cumsum()
-    return int(upto.searchsorted(_uniform(generator) * upto[-1], side="right"))
+    cumulative = (weights / weights.sum()).cumsum()
+    return int(cumulative.searchsorted(_uniform(generator) * cumulative[-1], side="right"))
 
 
 def _uniform(generator: torch.Generator) -> float:

@@ -1,6 +1,6 @@
-"""Camera images in the encodings that ROS drivers send, as RGB: for live topics and recordings alike.
+"""Conversion of camera images, live or recorded, from the drivers' encodings to RGB.
 
-A message is anything with the fields of `sensor_msgs/msg/Image` or `CompressedImage`, of rclpy or of rosbags.
+A message has the fields of `sensor_msgs/msg/Image` or `CompressedImage`, and comes from rclpy or rosbags.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from crossspec_ros.image_bounds import check_size
 
 
 def camera_array(message: Any) -> np.ndarray:
-    """Return a camera's Image as (H, W, 3) RGB uint8; samples of 16 bits keep their upper 8.
+    """Return a camera's Image as (H, W, 3) RGB uint8; 16-bit samples keep their upper 8 bits.
 
-    Raises InputError for an encoding that is not read, such as depth, and for data that do not fit.
+    Raises InputError for an unsupported encoding, such as depth, and for data that do not fit the size.
 
-    The cv_bridge on PyPI would do, but that it takes padded rows for pixels and does not know bayer_grbg8.
+    The cv_bridge on PyPI is no replacement: it reads the padding of rows as pixels, and lacks bayer_grbg8.
     """
     import cv2
 
@@ -46,9 +46,9 @@ def camera_array(message: Any) -> np.ndarray:
 
 
 def wide_samples(message: Any) -> np.ndarray | None:
-    """Return the samples of an Image of 16 bits as (H, W, channels) uint16; None for other encodings.
+    """Return the samples of a 16-bit Image as (H, W, channels) uint16; None for other encodings.
 
-    Raises InputError for data that do not fit.
+    Raises InputError for data that do not fit the size.
     """
     channels, bits, _ = _ENCODINGS.get(message.encoding, (0, 0, ""))
     if bits != 16:
@@ -56,7 +56,7 @@ def wide_samples(message: Any) -> np.ndarray | None:
     return pixels_of(message, channels * 2).view(">u2" if message.is_bigendian else "<u2")
 
 
-_OF_BOTH_DEPTHS = {
+_8_OR_16_BITS = {
     "rgb": (3, ""),
     "bgr": (3, "BGR2RGB"),
     "rgba": (4, "RGBA2RGB"),
@@ -65,8 +65,8 @@ _OF_BOTH_DEPTHS = {
     **{f"bayer_{tile.lower()}": (1, f"Bayer{tile}2RGB") for tile in ("RGGB", "BGGR", "GBRG", "GRBG")},
 }
 _ENCODINGS = {
-    **{f"{name}{bits}": (n, bits, way) for name, (n, way) in _OF_BOTH_DEPTHS.items() for bits in (8, 16)},
-    # What OpenCV's users send without a meaning is grey, or in OpenCV's order of colours.
+    **{f"{name}{bits}": (n, bits, code) for name, (n, code) in _8_OR_16_BITS.items() for bits in (8, 16)},
+    # OpenCV's generic types state no colours. Their users send grey, or OpenCV's order BGR.
     "8UC1": (1, 8, "GRAY2RGB"),
     "8UC3": (3, 8, "BGR2RGB"),
     "8UC4": (4, 8, "BGRA2RGB"),
@@ -74,29 +74,29 @@ _ENCODINGS = {
     **dict.fromkeys(("yuv422_yuy2", "yuyv"), (2, 8, "YUV2RGB_YUY2")),
 }
 """Samples per pixel, bits per sample, and OpenCV's conversion of each encoding."""
-_MOSAICS = {name: way for name, (_, _, way) in _ENCODINGS.items() if name.startswith("bayer_")}
+_MOSAICS = {name: code for name, (_, _, code) in _ENCODINGS.items() if name.startswith("bayer_")}
 _PLANAR = {"nv12": "YUV2RGB_NV12", "nv21": "YUV2RGB_NV21"}
 _WIDE = re.compile(r"(16|32|64)[USF]C\d*")
 _DEPTH = re.compile("(16|32|64)[USF]C1")
 
 
 def pixels_of(message: Any, channels: int) -> np.ndarray:
-    """Return the bytes of an image as (H, W, channels) uint8, without the padding of its rows.
+    """Return an image of `channels` bytes per pixel as (H, W, channels) uint8, without the padding of rows.
 
-    Raises InputError where they do not fit its size.
+    Raises InputError for data that do not fit the size, and for an image that is too large.
     """
     row, size = message.width * channels, message.height * message.step
     if not row or not size or message.step < row or len(message.data) != size:
         raise _misfit(message)
     check_size(message.width, message.height)
     rows = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
-    # A view would keep the padding, which no limit counts.
+    # A view would keep the padding in memory, and `check_size` does not limit the padding.
     pixels = rows[:, :row].copy() if message.step > row else rows
     return pixels.reshape(message.height, message.width, channels)
 
 
 def _two_planes(message: Any) -> np.ndarray:
-    """Return (3/2 H, W) uint8: a plane of Y above one of U and V in half as many rows.
+    """Return (3/2 H, W) uint8: the plane of Y, and then half as many rows of U and V.
 
     `step` is not used, because drivers differ in whether it counts the second plane.
     """
@@ -111,12 +111,12 @@ def _unread(encoding: str) -> InputError:
     spelt = {name.lower(): name for name in (*_ENCODINGS, *_PLANAR)}.get(encoding.lower())
     if spelt:
         return InputError(
-            f"an image has the encoding '{encoding}', which is not read: let the camera write '{spelt}'"
+            f"an image has the encoding '{encoding}', which is not read: let the camera publish '{spelt}'"
         )
-    meaning = " (it is depth as a rule)" if _DEPTH.fullmatch(encoding) else ""
+    meaning = " (it is usually depth)" if _DEPTH.fullmatch(encoding) else ""
     return InputError(
         f"an image has the encoding '{encoding}', which is not read{meaning}: let the camera publish rgb8, "
-        f"bgr8 or mono8, or choose another topic of images"
+        f"bgr8 or mono8, or choose another image topic"
     )
 
 
@@ -128,7 +128,7 @@ def _misfit(message: Any) -> InputError:
 
 
 def encoded_size(data: bytes) -> tuple[int, int]:
-    """Return width and height of a JPEG or PNG without decoding it; raises OSError where it is neither."""
+    """Return width and height of a JPEG or PNG without decoding it; raises OSError for other data."""
     from PIL import Image
 
     try:
@@ -139,13 +139,13 @@ def encoded_size(data: bytes) -> tuple[int, int]:
 
 
 def compressed_array(message: Any) -> np.ndarray:
-    """Return a JPEG or PNG image as (H, W, 3) RGB uint8; a mosaic is demosaiced.
+    """Return a JPEG or PNG image as (H, W, 3) RGB uint8; a Bayer mosaic is demosaiced.
 
-    Raises InputError when it is neither, broken, or depth.
+    Raises InputError for other formats, damaged data, an image that is too large, and depth.
     """
     import cv2
 
-    # image_transport names the raw encoding first; as colours depth would only look dark.
+    # image_transport names the raw encoding first. Depth that is decoded as colours would only look dark.
     encoding = message.format.partition(";")[0]
     if _WIDE.match(encoding):
         raise _unread(encoding)
@@ -154,7 +154,7 @@ def compressed_array(message: Any) -> np.ndarray:
         check_size(*encoded_size(data))
         pixels = np.frombuffer(data, np.uint8)
         mosaic = cv2.imdecode(pixels, cv2.IMREAD_UNCHANGED) if encoding in _MOSAICS else None
-        # A publisher that demosaics before it compresses keeps the first word of the format.
+        # Some publishers demosaic before they compress, but still name the Bayer encoding first.
         if mosaic is not None and mosaic.ndim == 2:
             samples = mosaic if mosaic.dtype == np.uint8 else (mosaic // 256).astype(np.uint8)
             return np.asarray(cv2.cvtColor(samples, getattr(cv2, f"COLOR_{_MOSAICS[encoding]}")))
@@ -166,5 +166,5 @@ def compressed_array(message: Any) -> np.ndarray:
             f"a compressed image with format '{message.format}' and {len(data)} bytes cannot be read: "
             f"let the camera publish jpeg or png"
         )
-    # In place: it may have 150 MB.
+    # The conversion is in place, because an image may have 150 MB.
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image))

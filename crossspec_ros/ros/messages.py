@@ -52,7 +52,7 @@ def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
 
 
 def rgb8_array(message: Image) -> np.ndarray:
-    """Return an rgb8 message as an (H, W, 3) uint8 view. Raises InputError for another encoding."""
+    """Return an rgb8 message as (H, W, 3) uint8. Raises InputError for another encoding or a wrong size."""
     if message.encoding != "rgb8":
         raise InputError(
             f"an image has the encoding '{message.encoding}' in place of rgb8: subscribe the captioner to "
@@ -75,7 +75,7 @@ def closed_window(message: ClosedMessage) -> WindowClosed:
 
 
 def message_class(event_type: str) -> type:
-    """Return the message class of an `event_type`. Raises InputError if its package is not installed."""
+    """Return the class of a type such as PACKAGE/NAME. Raises InputError if PACKAGE is not installed."""
     package, name = event_type.split("/")
     try:
         return resolve_name(f"{package}.msg:{name}")
@@ -89,7 +89,7 @@ def message_class(event_type: str) -> type:
 
 
 class MessageQueue(queue.Queue[tuple[str, Any] | None]):
-    """Queue of (stream, message), bounded by number and payload bytes. None ends it.
+    """Queue of (stream, message), bounded by number and payload bytes. The item None marks its end.
 
     `put_nowait` raises queue.Full for a message beyond either bound. A single waiting message may be larger
     than `max_bytes`.

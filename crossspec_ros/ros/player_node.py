@@ -244,7 +244,7 @@ class PlayerNode(GuardedNode):
         if answer is not None and answer.current_state.id == State.PRIMARY_STATE_ACTIVE:
             return ""
         service = self.resolve_service_name(_CAPTIONER)
-        return f"{service} reports no active captioner: wait for its models, or start or activate it"
+        return f"{service} reports no active captioner: wait while it loads, or start or activate it"
 
     def _answer(self, client: Client, request: Any) -> Any | None:
         """Return the answer of a service, or None after `PATIENCE_S`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -116,7 +116,7 @@ class Trace:
         return _sum_ms(_union(total)) - _sum_ms(busy)
 
 
-def hidden_times(spans: list[Span], closed_ns: int) -> list[tuple[int, int]]:
+def hidden_times(spans: Sequence[Span], closed_ns: int) -> list[tuple[int, int]]:
     """Return when draft work delayed no caption, of spans sorted by start; see `Trace.hidden`."""
     cover = [span for span in spans if span.stage in TARGET_STAGES]
     if spans and closed_ns > spans[0].start_ns:

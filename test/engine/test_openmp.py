@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import sys
 import threading
 import time
 from contextlib import closing
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from crossspec_ros.engine import openmp
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.openmp import free_threads
 from crossspec_ros.telemetry.trace import Trace
@@ -57,6 +61,21 @@ def test_freed_threads_end_and_return():
         return made, left, tasks() - before
 
     assert in_thread(work) == (1, 0, 1)
+
+
+def test_library_loaded_later_is_found(tmp_path, monkeypatch):
+    """llama.cpp brings an OpenMP library with it. A deleted one is left out."""
+    free_threads()
+    before = len(openmp._pauses(len(sys.modules)))
+    (library,) = Path(torch.__file__).with_name("lib").glob("libgomp*")
+    for number in range(2):
+        copy = tmp_path / f"libgomp_{number}.so"
+        shutil.copy(library, copy)
+        ctypes.CDLL(str(copy))
+    copy.unlink()
+    monkeypatch.setitem(sys.modules, "later", sys)
+    free_threads()
+    assert len(openmp._pauses(len(sys.modules))) == before + 1
 
 
 def test_idle_engine_has_no_openmp_threads(pair):
