@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -255,13 +256,15 @@ class PrefillHiddenDecoder:
         if self._is_closed:
             return
         self._is_closed = True
-        self.give_up()
-        if self._drafts is not None:
-            self._drafts.close()
-        if self._owns_engine:
-            self.engine.close()
-        if self.memory_file is not None:
-            self.memory_file.close()
+        # In this order backwards. A failure of one part does not skip the others.
+        with ExitStack() as stack:
+            if self.memory_file is not None:
+                stack.callback(self.memory_file.close)
+            if self._owns_engine:
+                stack.callback(self.engine.close)
+            if self._drafts is not None:
+                stack.callback(self._drafts.close)
+            self.give_up()
 
     def _answer(self, live: LiveWindow, options: Options, policy: Policy) -> Answer:
         """Queue the standing questions `options.first` and then the caption's answer, which is returned."""

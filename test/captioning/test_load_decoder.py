@@ -132,6 +132,16 @@ def test_memory_continues_the_last_session(pair, windows, tmp_path):
     assert passes[1] < passes[0] / 3
 
 
+def test_failure_at_the_end_does_not_lose_the_memory(pair, windows, tmp_path, monkeypatch):
+    decoder = speculative_decoder(pair, memory=tmp_path / "memory.json")
+    decoder.caption(windows[0], Options(QUESTION), Trace())
+    close = decoder._drafts.close
+    monkeypatch.setattr(decoder._drafts, "close", lambda: (close(), 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        decoder.close()
+    assert (tmp_path / "memory.json").exists()
+
+
 def test_all_proposers_together_equal_generate(pair, windows):
     decoder = speculative_decoder(pair)
     for window in [*windows, *windows]:
