@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from crossspec_lab.baselines.one_shot import LIMIT, Written
-from crossspec_ros.models.base import TEXT_ROOM, Chunk
+from crossspec_lab.baselines.one_shot import LIMIT, Written, embed_prompt
+from crossspec_ros.models.base import TEXT_ROOM
 from crossspec_ros.models.gguf_file import convert_model, is_llama
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.models.placement import has_llama
@@ -43,8 +43,7 @@ class LlamaCpp:
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         target = self._pair.target
         with trace.span("frame_encode"):
-            units = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
-            prompt = Chunk.joined([target.opening(), *units, target.closing(question)]).embeds
+            prompt = embed_prompt(target, window, question)
         self._library.llama_memory_clear(self._library.llama_get_memory(self._context), False)
         with trace.span("target_prefill"):
             logits = self._read(0, prompt.float().numpy())

@@ -16,6 +16,7 @@ from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.protocols import Step
 from crossspec_ros.engine.sampling import Sampling
 from crossspec_ros.engine.tree import DraftTree
+from crossspec_ros.models.base import Chunk, VideoTarget
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -43,6 +44,12 @@ class Written:
 
 Baseline = Callable[[Window, str, Trace], Written]
 """Captions a closed window; its stages become spans of the trace, its first token a mark."""
+
+
+def embed_prompt(target: VideoTarget, window: Window, question: str) -> Any:
+    """Return the embeddings (n, width) of all frames and the question, for engines other than torch."""
+    units = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
+    return Chunk.joined([target.opening(), *units, target.closing(question)]).embeds
 
 
 class GuessedAnswer:

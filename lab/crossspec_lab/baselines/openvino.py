@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from crossspec_lab.baselines.one_shot import LIMIT, Written
-from crossspec_ros.models.base import TEXT_ROOM, Chunk, VideoTarget
+from crossspec_lab.baselines.one_shot import LIMIT, Written, embed_prompt
+from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
 from crossspec_ros.models.pair import ModelPair
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.window import Window
@@ -65,8 +65,7 @@ class OpenVino:
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         target = self._pair.target
         with trace.span("frame_encode"):
-            units = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
-            prompt = Chunk.joined([target.opening(), *units, target.closing(question)]).embeds
+            prompt = embed_prompt(target, window, question)
         with trace.span("target_prefill"):
             request = self._pipeline.add_request(0, self._tensor(prompt[None].numpy()), self._options)
             passes = [self._step(request)]
