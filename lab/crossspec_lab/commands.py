@@ -51,7 +51,7 @@ def _bench(subparsers: Subparsers) -> None:
 
     for name, windows, purpose in (
         ("latency", 40, "time from a window's last frame to its caption, for every decoder"),
-        ("stream", 60, "windows in a row: captions, dropped windows and latencies of each decoder"),
+        ("stream", 40, "windows in a row: captions, dropped windows and latencies of each decoder"),
         ("rates", 30, "windows in a row at 8 to 60 frames a second"),
         ("structured", 60, "latency and correctness of captions as JSON of a schema"),
         ("frames", 24, "speed-up of captions with 1 to 64 frames a window"),

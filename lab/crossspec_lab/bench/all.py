@@ -23,17 +23,18 @@ _SMOL = ("--target", str(_SMOL_FOLDER), "--threads", "2")
 _QWEN = ("--target", str(share_dir() / "models" / "tiny_qwen3_vl"))
 _ANSWERS = ("--target", str(share_dir() / "models" / "tiny_answers"))
 RUNS: dict[str, tuple[str, ...]] = {
-    **{name: (name,) for name in BENCHES},
+    "latency": ("latency",),
     "qwen3_vl_latency": ("latency", "--windows", "24", *_QWEN),
-    "captions": ("captions", "--windows", "240"),
-    "lossless": ("lossless", "--windows", "40"),
-    "qwen3_vl_lossless": ("lossless", "--windows", "40", *_QWEN),
-    "answers_structured": ("structured", "--windows", "60", *_ANSWERS),
+    "smol_stream": ("stream", *_SMOL),
+    "smol_latency": ("latency", "--windows", "4", "--period", "16", *_SMOL),
+    **{name: (name,) for name in BENCHES if name not in ("latency", "stream")},
+    "answers_structured": ("structured", *_ANSWERS),
     "events": ("events",),
-    "smol_captions": ("captions", "--windows", "240", *_SMOL),
-    "smol_stream": ("stream", "--windows", "60", *_SMOL),
-    "smol_latency": ("latency", "--windows", "12", "--period", "4", *_SMOL),
-    "smol_lossless": ("lossless", "--windows", "30", *_SMOL),
+    "captions": ("captions", "--windows", "240"),
+    "smol_captions": ("captions", "--windows", "60", *_SMOL),
+    "lossless": ("lossless", "--windows", "40"),
+    "qwen3_vl_lossless": ("lossless", "--windows", "20", *_QWEN),
+    "smol_lossless": ("lossless", "--windows", "10", *_SMOL),
 }
 """Arguments of each run by the name of its JSON."""
 
