@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from crossspec_ros.errors import InputError, one_line, plain_text
 from crossspec_ros.parameter import Param
@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown arguments with the usage of the subcommand."""
+        """Refuse unknown arguments with the name of the subcommand."""
         parsed, unknown = super().parse_known_args(args, namespace)
         is_flag = any(name.startswith("-") for name in unknown)
         # A shell expands a pattern to all matching files. The value of a misspelt flag may exist, too.
@@ -42,6 +42,10 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with one sentence, because the usage of some commands fills a screen."""
+        self.exit(2, f"{self.prog}: error: {message}; {self.prog} --help lists the arguments\n")
 
 
 LABORATORY = {

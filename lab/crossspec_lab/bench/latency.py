@@ -10,11 +10,20 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from crossspec_lab.baselines.openvino import find_obstacle
 from crossspec_lab.bench.columns import CLOSE, EQUAL, FIRST, SOONER, TOKENS, WALL, P, cells, rows
-from crossspec_lab.bench.decoders import ALONE, DECODERS, GAMMAS, OPENVINO, OURS, STANDARD, makers, marked
+from crossspec_lab.bench.decoders import (
+    ALONE,
+    DECODERS,
+    GAMMAS,
+    OPENVINO,
+    OURS,
+    REST,
+    STANDARD,
+    makers,
+    marked,
+)
 from crossspec_lab.bench.device_use import BANDWIDTH, add_use
 from crossspec_lab.bench.formulae import add_formulae
 from crossspec_lab.bench.gpu_passes import copy_bandwidth, pass_bytes
@@ -31,6 +40,8 @@ from crossspec_ros.telemetry.trace import Trace
 
 _WINDOWS, _TIMELINE = "windows", "timeline"
 _COPIED = 64 << 20
+_HEADLINE = (OURS, "llama.cpp, Q8_0", REST, ALONE)
+"""Decoders of the small plot."""
 
 
 def _parts(setting: Setting) -> list[Part]:
@@ -86,9 +97,9 @@ def _result(setting: Setting, log: Log) -> Result:
         add_formulae(log, _WINDOWS, found)
     if ours[0].truth:
         add_quality(log, _WINDOWS, found)
-    figure = Figure(figsize=(9, 0.8 + 0.3 * len(names)), layout="constrained")
-    wait_bars(figure.subplots(), {name: row[WALL] for name, row in compared.items()})  # type: ignore[misc]
-    found.plots["decoders"] = figure
+    waits = {name: row[WALL] for name, row in compared.items()}
+    found.plots["decoders"] = wait_bars(waits)  # type: ignore[arg-type]
+    found.plots["headline"] = wait_bars({name: waits[name] for name in _HEADLINE if name in waits})  # type: ignore[misc]
     found.plots[_TIMELINE] = timeline(drawn.more["spans"], drawn.more["marks"])
     depends = ", ".join(name for name in names if DECODERS[name].depends_on_time)
     found.notes.append(

@@ -14,9 +14,10 @@ from crossspec_ros.telemetry.trace import ROWS, STAGE_COLOURS
 _OURS, _OTHERS, _LOSSY = "#31a354", "#969696", "#fdae6b"
 
 
-def wait_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]]) -> None:
+def wait_bars(rows: Mapping[str, Mapping[str, float]]) -> Figure:
     """Draw the spreads of waits for captions by decoder; ours and lossy ones have their own colours."""
-    rows = dict(sorted(rows.items(), key=lambda row: -row[1]["median"]))
+    figure = Figure(figsize=(9, 0.8 + 0.3 * len(rows)), layout="constrained")
+    axes, rows = figure.subplots(), dict(sorted(rows.items(), key=lambda row: -row[1]["median"]))
     middles, lows, highs = (
         np.array([row[name] for row in rows.values()]) for name in ("median", "p10", "p90")
     )
@@ -29,6 +30,7 @@ def wait_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]]) -> None:
     axes.set_xlim(0, 1.12 * highs.max())
     axes.set_xlabel("ms from the last frame to the caption: median, 10th to 90th percentile", fontsize=9)
     bare(axes)
+    return figure
 
 
 def bare(axes: Axes) -> None:
