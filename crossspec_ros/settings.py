@@ -125,7 +125,16 @@ class SynchronizerSettings(_Stream, PairSettings):
         "image, or else of image/compressed.",
         choices=IMAGE_TRANSPORTS,
     )
-    event_images: int = setting(5, "Event images per window.", 1, 32)
+    event_images: int = setting(
+        0, "Event images per window. 0: number and kind of the draft's, or 5 without a draft.", 0, 32
+    )
+    event_image_ms: int = setting(
+        0,
+        "Milliseconds of events in an event image, those with the most events. 0: all events. Without effect "
+        "if event_images is 0.",
+        0,
+        1000,
+    )
     frames: int = setting(0, "Frame slots per window. 0: the number of the target's frames.", 0, 64)
     frame_size: int = setting(
         -1, "Shortest edge of frames in pixels. 0: the camera's. -1: the target's input size.", -1, 4096

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.base import EventImageSpec, InputSpec
 from crossspec_ros.models.hub import draft_path, is_hub_id, target_path
 from crossspec_ros.models.placement import is_remote
-from crossspec_ros.models.registry import event_image_size, target_spec
+from crossspec_ros.models.registry import event_image_spec, target_spec
 from crossspec_ros.paths import models_folder
 from crossspec_ros.settings import SynchronizerSettings
 
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
-    """Return the settings with the models' input sizes in place of `frames` 0 and sizes -1.
+    """Return the settings with the models' input sizes in place of numbers 0 and sizes -1.
 
     The values come from the models' config.json files, or from the target's server. Weights are not read.
     Without a draft, event images keep the sensor's size. Raises InputError if a model is not found.
@@ -37,10 +37,14 @@ def with_input_sizes(settings: SynchronizerSettings) -> SynchronizerSettings:
             spec = target_spec(target_path(folder, settings.target))
         sizes["frames"] = settings.frames or spec.frames
         sizes["frame_size"] = spec.image_size if settings.frame_size < 0 else settings.frame_size
-    if settings.event_image_size < 0:
+    if settings.event_images == 0 or settings.event_image_size < 0:
         _check_folder(folder, settings.draft)
         drafting = draft_path(folder, settings.draft)
-        sizes["event_image_size"] = event_image_size(drafting) if drafting else 0
+        spec_of_events = event_image_spec(drafting) if drafting else EventImageSpec()
+        if settings.event_images == 0:
+            sizes |= {"event_images": spec_of_events.images, "event_image_ms": spec_of_events.dense_ms}
+        if settings.event_image_size < 0:
+            sizes["event_image_size"] = spec_of_events.size
     return replace(settings, **sizes)
 
 

@@ -34,7 +34,7 @@ _SHAPING = (
 """Settings that affect captions. The tests of goldens check that other settings do not."""
 _SHAPING_CHANGED = ("when", "changed_contrast", "changed_max_s")
 """Settings that goldens store only if not all windows are captioned."""
-_SHAPING_SET = ("window_phase_s", "models_engine", "questions", "schema")
+_SHAPING_SET = ("window_phase_s", "event_image_ms", "models_engine", "questions", "schema")
 """Settings that goldens store only if they differ from the defaults."""
 
 
@@ -187,7 +187,8 @@ class ReplaySetup:
         """The settings that affect captions, by their names in goldens."""
         values = vars(self.synchronizer) | vars(self.captioner)
         names = _SHAPING + _SHAPING_CHANGED * (values["when"] != WHEN[0])
-        names += tuple(name for name in _SHAPING_SET if values[name] != getattr(CaptionerSettings, name))
+        defaults = vars(SynchronizerSettings()) | vars(CaptionerSettings())
+        names += tuple(name for name in _SHAPING_SET if values[name] != defaults[name])
         return {name: list(values[name]) if name == "questions" else values[name] for name in names}
 
     @cached_property

@@ -26,8 +26,6 @@ from crossspec_ros.telemetry.trace import Trace
 
 _LOG = logging.getLogger(__name__)
 
-_ROOM = 1024
-"""Capacity in tokens for prompt and draft. Five images need 582; longer drafts get a larger buffer."""
 _WARM_UP = "Describe the scene.", 8
 """Question and number of tokens of the first draft."""
 
@@ -98,7 +96,7 @@ class DraftModel:
 
     def __init__(self, model: EventModel, translation: Translation | None) -> None:
         self.model, self.translation = model, translation
-        self.runner = ModelRunner(model.body, _ROOM, head=model.logits)
+        self.runner = ModelRunner(model.body, model.room, head=model.logits)
         self._stream = CudaStream(model.device)
         self.pulse = Pulse("event draft")
         self._thread = ThreadPoolExecutor(1, "draft", self.pulse.adopt)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     # Reading a spec must not import torch.
@@ -109,6 +109,22 @@ class InputSpec:
         return 2 * units * self.frames_per_unit >= self.frames
 
 
+class EventImageSpec(NamedTuple):
+    """Event images of a window: their number, the milliseconds of events in each, and their shortest edge.
+
+    With 0 milliseconds an image has all events of its slice, else those of the densest milliseconds. With 0
+    pixels an image has the sensor's size.
+    """
+
+    images: int = 5
+    dense_ms: int = 0
+    size: int = 0
+
+
+DRAFT_IMAGES = {"EventChat_llama": EventImageSpec(5), "eventgpt_plus_qwen": EventImageSpec(8, dense_ms=25)}
+"""Event images of event models by `model_type`, without their sizes."""
+
+
 class LanguageModel(Protocol):
     """Contract of both models: embeddings of text, and logits of hidden states.
 
@@ -163,8 +179,12 @@ class VideoTarget(LanguageModel, Protocol):
 
 
 class EventModel(LanguageModel, Protocol):
-    """A language model that drafts from `event_images` event images of `image_size` pixels a window."""
+    """A language model that drafts from `event_images` event images of `image_size` pixels a window.
 
+    `room` is the capacity in tokens for prompt and draft. Longer drafts get a larger buffer.
+    """
+
+    room: int
     event_images: int
     image_size: int
     eos_ids: tuple[int, ...]

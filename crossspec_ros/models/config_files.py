@@ -27,7 +27,7 @@ LANCZOS = 1
 BICUBIC = 3
 """PIL's numbers of resampling filters."""
 
-TOWER_FOLDER = "clip"
+_TOWER_FOLDER = "clip"
 """Folder of EventGPT's vision tower in its checkpoint."""
 _RELEASED_TOWER = "clip-vit-large-patch14-336"
 _RELEASED_VALUES = dict(
@@ -143,14 +143,22 @@ def processor_settings(
     return values
 
 
-def tower_values(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the config file of EventGPT's vision tower and its values; raises InputError.
+def tower_folder(folder: Path) -> Path:
+    """Return the folder of an event model's vision tower, by `event_tower` in config.json."""
+    named = Path(str(read_json(folder / "config.json").get("event_tower") or _TOWER_FOLDER))
+    # An absolute path is one of the machine that trained EventGPT-Plus.
+    return folder / (named.name if named.is_absolute() else named)
 
-    Without that file, `mm_visual_tower` in config.json must be the tower of the release.
+
+def tower_values(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the config file of an event model's vision tower and its values; raises InputError.
+
+    Without that file, `mm_visual_tower` in config.json must be the tower of EventGPT's release.
     """
-    file = folder / TOWER_FOLDER / "config.json"
+    file = tower_folder(folder) / "config.json"
     if not file.is_file():
-        name = str(read_json(folder / "config.json").get("mm_visual_tower"))
+        values = read_json(folder / "config.json")
+        name = str(values.get("event_tower") or values.get("mm_visual_tower"))
         if Path(name).name == _RELEASED_TOWER:
             return folder / "config.json", dict(_RELEASED_VALUES)
         raise InputError(

@@ -27,8 +27,6 @@ SPARE_SESSIONS = 3
 LLAMA_AT_ONCE = 128
 """Batch size of llama.cpp in tokens. Every token of a batch attends, under a mask, up to the last one, so
 larger batches need more time and memory."""
-DRAFT_TOKENS = 1024
-"""Capacity of the draft's KV cache in tokens."""
 VERIFIED = 129
 """Largest number of logit rows in a pass."""
 CUDA_BYTES = 1 << 30
@@ -84,8 +82,8 @@ def estimate(
         of_target = _torch_bytes(placement, target, kept, window)
     of_draft = Bytes()
     if draft is not None:
-        kept = DRAFT_TOKENS * cached_numbers(draft.text)
-        of_draft = _torch_bytes(placement.of_draft, draft, kept, DRAFT_TOKENS)
+        kept = draft.room * cached_numbers(draft.text)
+        of_draft = _torch_bytes(placement.of_draft, draft, kept, draft.room)
     return Footprint(placement, of_target, of_draft)
 
 

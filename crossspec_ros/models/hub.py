@@ -19,7 +19,8 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@\w[\w.-]*(/\w[\w.-]*)*)?")
 _SNAPSHOT = re.compile(r"/models--([^/]+)/snapshots/([^/]+)$")
 """End of a model's path in the hub's cache."""
 _ANSWER_S = 10.0
-_FILES, _TENSORS, _OLD_TENSORS = ["*.json", "tokenizer.model"], ["*.safetensors"], ["pytorch_model*.bin"]
+_FILES = ["*.json", "tokenizer.model", "merges.txt"]
+_TENSORS, _OLD_TENSORS = ["*.safetensors"], ["pytorch_model*.bin"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crossspec_ros.errors import InputError
-from crossspec_ros.models.base import InputSpec
+from crossspec_ros.models.base import DRAFT_IMAGES, EventImageSpec, InputSpec
 from crossspec_ros.models.config_files import read_config, tower_values
 from crossspec_ros.models.placement import is_gguf
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 TargetArchitecture: TypeAlias = "TransformersTarget | GgufArchitecture"
 """A target described by its config, without weights."""
 TARGETS = ("video_llava", "smolvlm", "llava_onevision", "qwen3_vl", "internvl")
-_DRAFTS = ("EventChat_llama",)
 _HINTS = {
     "llava": "the original Video-LLaVA attends over time: use LanguageBind/Video-LLaVA-7B-hf",
     "molmo2": "its frames attend to later frames, so it cannot prefill them one by one",
@@ -45,19 +44,21 @@ def target_architecture(folder: Path) -> TargetArchitecture:
     return architecture
 
 
-def event_image_size(folder: Path) -> int:
-    """Return the size of event images in pixels, for the draft in `folder`; raises InputError."""
-    _type(folder, _DRAFTS, "event draft")
+def event_image_spec(folder: Path) -> EventImageSpec:
+    """Return the spec of event images for the draft in `folder`, without torch; raises InputError."""
+    spec = DRAFT_IMAGES[_type(folder, DRAFT_IMAGES, "event draft")]
     # transformers' default.
-    return int(tower_values(folder)[1].get("image_size", 224))
+    return spec._replace(size=int(tower_values(folder)[1].get("image_size", 224)))
 
 
 def draft_architecture(folder: Path) -> EventGPTArchitecture:
     """Return the event model in `folder`, without weights; raises InputError."""
-    _type(folder, _DRAFTS, "event draft")
+    kind = _type(folder, DRAFT_IMAGES, "event draft")
     from crossspec_ros.models.eventgpt import EventGPTArchitecture
+    from crossspec_ros.models.eventgpt_plus import EventGPTPlusArchitecture
 
-    return EventGPTArchitecture.of_folder(folder)
+    kinds = (EventGPTArchitecture, EventGPTPlusArchitecture)
+    return next(one for one in kinds if one.model_type == kind).of_folder(folder)
 
 
 def _family(folder: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Tokenizer of a checkpoint, from `tokenizer.json` or from sentencepiece's `tokenizer.model`."""
+"""Tokenizer of a checkpoint: `tokenizer.json`, sentencepiece's `tokenizer.model`, or Qwen2's `vocab.json`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
 
     Raises InputError for a missing or damaged file, and for more ids than embeddings.
     """
-    fast, slow = folder / "tokenizer.json", folder / "tokenizer.model"
-    file = fast if fast.is_file() else slow
-    if not file.is_file():
+    fast, slow, qwen = (folder / name for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
+    file = next(filter(Path.is_file, (fast, slow, qwen)), None)
+    if file is None:
         check_kind(folder)
         raise InputError(
             f"the checkpoint '{folder}' lacks '{fast.name}' and '{slow.name}': copy one from its base model"
         )
     try:
         check_file(file)
-        layout = json.loads(fast.read_text() if file == fast else _from_sentencepiece(folder))
+        convert = _from_sentencepiece if file == slow else _from_qwen
+        layout = json.loads(fast.read_text() if file == fast else convert(folder))
         added = [token for token in layout.get("added_tokens", ()) if token["id"] < rows]
         tokenizer = Tokenizer.from_str(json.dumps({**layout, "added_tokens": added}))
     except InputError:
@@ -73,4 +74,20 @@ def _from_sentencepiece(folder: Path) -> str:
     legacy = values.get("legacy")
     options = {"legacy": legacy is None or bool(legacy), "add_bos_token": values.get("add_bos_token", True)}
     tokenizer = LlamaTokenizer.from_pretrained(folder, local_files_only=True, **options)
+    return str(tokenizer.backend_tokenizer.to_str())
+
+
+def _from_qwen(folder: Path) -> str:
+    """Return Qwen2's vocab.json and merges.txt converted to the text of a tokenizer.json."""
+    from transformers import Qwen2Tokenizer
+
+    kind = read_json(folder / "tokenizer_config.json").get("tokenizer_class")
+    # Other byte-level tokenizers have these files, but split words differently.
+    if kind != Qwen2Tokenizer.__name__ or not (folder / "merges.txt").is_file():
+        raise InputError(
+            f"the checkpoint '{folder}' has no tokenizer.json, and no vocab.json and merges.txt of Qwen2: "
+            f"copy tokenizer.json from its base model"
+        )
+    check_file(folder / "merges.txt")
+    tokenizer = Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)
     return str(tokenizer.backend_tokenizer.to_str())

@@ -1,7 +1,8 @@
-"""HDF5 recordings in the documented layouts of DSEC, MVSEC, M3ED, E2VID, Prophesee and v2e.
+"""HDF5 recordings in the documented layouts of DSEC, MVSEC, M3ED, EvQA, E2VID, Prophesee and v2e.
 
 Sources: https://dsec.ifi.uzh.ch/data-format, https://daniilidis-group.github.io/mvsec,
-https://m3ed.io/data_overview/datafiles, https://github.com/TimoStoff/event_utils (E2VID),
+https://m3ed.io/data_overview/datafiles, https://github.com/HYLZ-2019/EvQA,
+https://github.com/TimoStoff/event_utils (E2VID),
 https://docs.prophesee.ai/stable/data/file_formats/hdf5.html and https://github.com/SensorsINI/v2e.
 """
 
@@ -55,6 +56,8 @@ class Layout(NamedTuple):
     """(width, height) of the data set's camera, for files that do not state it."""
     images: tuple[tuple[str, str], ...] = ()
     """Data sets of images and of their times; for a group, the attribute of each image with its time."""
+    mark: str = ""
+    """Attribute of the file that another layout with the same data sets lacks."""
 
 
 def _lists(group: str, names: str = "t x y p") -> tuple[Column, ...]:
@@ -67,14 +70,14 @@ def _parts(name: str, *parts: int | str) -> tuple[Column, ...]:
 
 _M3ED_SIZE = "prophesee/left/calib/resolution"
 _M3ED_IMAGES = (("ovc/rgb/data", "ovc/ts"), ("ovc/left/data", "ovc/ts"))
+_E2VID, _E2VID_IMAGES = _lists("events", "ts xs ys ps"), (("images", "timestamp"),)
 _MVSEC_IMAGES = (("davis/left/image_raw", "davis/left/image_raw_ts"),)
 LAYOUTS = (
     Layout("DSEC", _lists("events"), "us"),
     Layout("MVSEC", _parts("davis/left/events", 2, 0, 1, 3), "s", None, (346, 260), _MVSEC_IMAGES),
     Layout("M3ED", _lists("prophesee/left"), "us", _M3ED_SIZE, (1280, 720), _M3ED_IMAGES),
-    Layout(
-        "E2VID", _lists("events", "ts xs ys ps"), "s", "sensor_resolution", images=(("images", "timestamp"),)
-    ),
+    Layout("EvQA", _E2VID, "us", "sensor_resolution", None, _E2VID_IMAGES, mark="base_time"),
+    Layout("E2VID", _E2VID, "s", "sensor_resolution", None, _E2VID_IMAGES),
     Layout("Prophesee", _parts("CD/events", "t", "x", "y", "p"), "us", "geometry"),
     Layout("v2e", _parts("events", 0, 1, 2, 3), "us", images=(("frame", "frame_ts"),)),
 )
@@ -195,7 +198,8 @@ class Hdf5Recording(TableEvents):
 
 def _find_layout(file: Hdf5File) -> Layout:
     for layout in LAYOUTS:
-        if all(_has_column(file, column) for column in layout.events):
+        is_marked = not layout.mark or bool(file.numbers(layout.mark))
+        if is_marked and all(_has_column(file, column) for column in layout.events):
             return layout
     layouts = ", ".join(f"{layout.name} ({layout.events[0][0]})" for layout in LAYOUTS)
     raise InputError(
@@ -221,7 +225,7 @@ def _stated_size(file: Hdf5File, layout: Layout) -> tuple[int, int] | None:
     for prefix in (f"{group}/" if group else "", ""):
         found = found or [number for side in ("width", "height") for number in file.numbers(prefix + side)]
     if not found and layout.size:
-        # E2VID states the height first; no sensor is higher than it is wide.
+        # E2VID and EvQA state the height first; no sensor is higher than it is wide.
         found = sorted(file.numbers(layout.size), reverse=True)
     if not found and layout.name == "v2e" and file.get("frame") is not None:
         found = [*file.dataset("frame").shape[:0:-1]]

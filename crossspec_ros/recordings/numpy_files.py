@@ -1,15 +1,14 @@
-"""`.npz` files, folders of numbered `.npz` files, and `.npy` files, among them EventGPT's pickled dicts."""
+"""`.npz` files, folders of numbered ones, and `.npy` files, also with pickles of EventGPT and EventBench."""
 
 from __future__ import annotations
 
-import io
 import pickle
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +25,8 @@ from crossspec_ros.recordings.tables import (
     to_us,
 )
 
+_BINS = "event_bins"
+"""Array of EventBench's files: objects, each a structured array of consecutive events."""
 _NUMBERED_NAME = re.compile(r"(.*?)(\d+)")
 
 
@@ -40,9 +41,10 @@ class _Table(NamedTuple):
 def read_numpy(path: Path, options: ReadOptions = DEFAULT_OPTIONS) -> TableEvents:
     """Open a `.npz` or `.npy` file, or a folder of numbered `.npz` files as one recording.
 
-    An `.npz` has event arrays or one table; an `.npy` a structured array, a table (N, 4 or more), or a
-    pickled dict of arrays as EventGPT publishes it. Raises InputError when a file is damaged, when columns or
-    unit are unknown, when the files of a folder are not numbered, and as `TableEvents` does.
+    An `.npz` has event arrays, one table, or EventBench's pickled tables; an `.npy` a structured array, a
+    table (N, 4 or more), or a pickled dict of arrays as EventGPT publishes it. Raises InputError when a file
+    is damaged, when columns or unit are unknown, when the files of a folder are not numbered, and as
+    `TableEvents` does.
     """
 
     @lru_cache(maxsize=1)
@@ -90,13 +92,21 @@ def _open_arrays(file: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the arrays of a file by their names; the single one of an `.npy` has none."""
     if file.suffix.lower() == ".npz":
         with np.load(file, allow_pickle=False) as arrays:
-            yield arrays
+            if _BINS in arrays.files:
+                with arrays.zip.open(f"{_BINS}.npy") as stream:
+                    yield {"time_unit": "us", _BINS: _join_bins(file, _read_objects(stream))}
+            else:
+                yield arrays
         return
     with file.open("rb") as stream:
-        np.lib.format.read_magic(stream)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-        content = _unpickle(stream.read()) if dtype.hasobject and shape == () else None
-    yield {"": np.load(file, mmap_mode="r")} if content is None else {"time_unit": "us", **content}
+        objects = _read_objects(stream)
+    if objects is None:
+        yield {"": np.load(file, mmap_mode="r")}
+    else:
+        (content,) = objects
+        yield {"time_unit": "us"} | {
+            str(name): value.value if isinstance(value, _Array) else value for name, value in content.items()
+        }
 
 
 def _find_table(path: Path, arrays: Mapping[str, Any], options: ReadOptions) -> _Table:
@@ -141,23 +151,42 @@ def _is_list_of_numbers(column: object) -> bool:
     return isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iufb"
 
 
-def _unpickle(data: bytes) -> dict[str, Any]:
-    """Load a pickled dict in an array without calling what the pickle names."""
-    outer = _DictUnpickler(io.BytesIO(data)).load()
-    (content,) = outer.value
-    return {str(name): value.value if isinstance(value, _Array) else value for name, value in content.items()}
+def _join_bins(file: Path, bins: list[Any] | None) -> np.ndarray:
+    tables = [one.value for one in bins or () if isinstance(one, _Array) and _is_table(one.value)]
+    if not bins or len(tables) < len(bins):
+        raise InputError(
+            f"'{file}' has {_BINS} that are not structured arrays: store arrays t_us, x, y and p"
+        )
+    return np.concatenate(tables)
+
+
+def _read_objects(stream: IO[bytes]) -> list[Any] | None:
+    """Return the objects of an array in the format of `.npy`; None for an array of other values.
+
+    Nothing that the pickle names is called.
+    """
+    np.lib.format.read_magic(stream)
+    _, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    values: list[Any] | None = _ArrayUnpickler(stream).load().value if dtype.hasobject else None
+    return values
 
 
 class _Dtype:
-    """Replacement for numpy.dtype in a pickle: the dtype of a number, or of the dict itself."""
+    """Replacement for numpy.dtype in a pickle: the dtype of a number, of fields of them, or of objects."""
 
     def __init__(self, name: str, *_: object) -> None:
-        if not re.fullmatch("[iufb][1248]|O8", name):
+        if not re.fullmatch(r"[iufb][1248]|O8|V\d+", name):
             raise pickle.UnpicklingError(f"it has values of type {name}")
-        self.name = self.full = name
+        self.name, self.full = name, np.dtype(object)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.full = f"{state[1]}{self.name}"
+        _, order, _, names, fields, size, *_ = state
+        if not self.name.startswith("V"):
+            self.full = np.dtype(f"{order}{self.name}")
+            return
+        kinds, offsets = zip(*(fields[name][:2] for name in names), strict=True)
+        formats = [kind.full for kind in kinds]
+        self.full = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
 
 
 class _Array:
@@ -171,6 +200,7 @@ class _Array:
         if isinstance(content, list):
             self.value = content
         else:
+            # numpy refuses to make objects, which would be pointers, of bytes.
             flat = np.frombuffer(content, dtype.full)
             self.value = flat.reshape(shape[::-1]).T if is_fortran else flat.reshape(shape)
 
@@ -183,7 +213,7 @@ _ALLOWED: dict[tuple[str, str], object] = {
 }
 
 
-class _DictUnpickler(pickle.Unpickler):
+class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of an array")

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from crossspec_ros.events.camera_images import camera_array, compressed_array
 from crossspec_ros.events.cdr import RecordedMessage, is_end_mark, to_ns, typestore
+from crossspec_ros.events.images import Canvas, DenseCanvas
 from crossspec_ros.events.stamps import Break
 from crossspec_ros.events.stream import make_stream
 from crossspec_ros.settings import SynchronizerSettings
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.resize import resize_shortest, scaled_size
+from crossspec_ros.windows.slices import MakeCanvas
 from crossspec_ros.windows.synchronizer import FrameReady, Synchronizer, Update
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
@@ -38,7 +41,9 @@ class Pipeline:
         self.stream = make_stream(settings.event_type)
         self._frame_size, self._event_image_size = settings.frame_size, settings.event_image_size
         lateness_ns = round(settings.max_lateness_s * SECOND)
-        self._synchronizer = Synchronizer(self.grid, settings.event_images, lateness_ns)
+        dense_ms = settings.event_image_ms
+        canvas: MakeCanvas = partial(DenseCanvas, dense_ms) if dense_ms else Canvas
+        self._synchronizer = Synchronizer(self.grid, settings.event_images, lateness_ns, canvas)
         self._judge = self._synchronizer.judge
         self._reached = reached
         self._unstamped: set[str] = set()

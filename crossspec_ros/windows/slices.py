@@ -1,33 +1,36 @@
-"""Event images of one window, drawn while its events arrive; no event is kept."""
+"""Event images of one window, drawn while its events arrive."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from crossspec_ros.compiled import compiled
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.images import Canvas
+from crossspec_ros.events.images import Canvas, DenseCanvas
 
 REORDER_NS = 5_000_000
 """Maximum lateness of an event behind the latest of its stream that is still drawn."""
 
 Stamped = tuple[int, np.ndarray]
+MakeCanvas = Callable[[int, int], Canvas | DenseCanvas]
+"""Returns an empty event image of this width and height."""
 
 
 class TimeSlices:
-    """`images` slices of equal time, each certain once the events have passed it; needs no room for events.
+    """`images` slices of equal time, each certain once the events have passed it.
 
-    An image's stamp is the end of its slice. The last event on a pixel colours it. A slice
-    before the first event has no image, so that a window without events has no images.
+    An image's stamp is the end of its slice. A slice before the first event has no image, so that a window
+    without events has no images.
     """
 
-    def __init__(self, start_ns: int, end_ns: int, images: int) -> None:
+    def __init__(self, start_ns: int, end_ns: int, images: int, make_canvas: MakeCanvas = Canvas) -> None:
         span = end_ns - start_ns
         self._edges = [start_ns + i * span // images for i in range(images + 1)]
-        self._canvases: dict[int, Canvas] = {}
+        self._make_canvas = make_canvas
+        self._canvases: dict[int, Canvas | DenseCanvas] = {}
         self._size: tuple[int, int] | None = None
         self.rendered = 0
         """Number of images that are done."""
@@ -50,10 +53,10 @@ class TimeSlices:
         for index, part in split(batch, self._edges, since_ns, until_ns):
             self._canvas(index).draw(part)
 
-    def _canvas(self, index: int) -> Canvas:
+    def _canvas(self, index: int) -> Canvas | DenseCanvas:
         if index not in self._canvases:
             assert self._size is not None
-            self._canvases[index] = Canvas(*self._size)
+            self._canvases[index] = self._make_canvas(*self._size)
         return self._canvases[index]
 
     def images(self, passed_ns: int) -> Iterator[Stamped]:
@@ -62,7 +65,7 @@ class TimeSlices:
             stop = self._edges[self.rendered + 1]
             if stop + REORDER_NS > passed_ns:
                 return
-            canvas = self._canvases.pop(self.rendered, None) or Canvas(*self._size)
+            canvas = self._canvases.pop(self.rendered, None) or self._make_canvas(*self._size)
             self.rendered += 1
             yield stop, canvas.image()
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.images import Canvas
 from crossspec_ros.events.stamp_judge import LiveMessage, StampJudge, Verdict
 from crossspec_ros.windows.grid import SECOND, WindowGrid
-from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, span, split
+from crossspec_ros.windows.slices import REORDER_NS, MakeCanvas, TimeSlices, span, split
 from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 
 LATENESS_NS = SECOND // 5
@@ -61,15 +62,21 @@ class Synchronizer:
     the number of each event. The methods are generators: they work while the caller takes their updates. Not
     thread-safe.
 
-    A window's events make `images` event images of equal times, each rendered as soon as the events have
-    passed it. A window without any event has no event image.
+    A window's events make `images` event images of equal times on canvases of `make_canvas`, each rendered as
+    soon as the events have passed it. A window without any event has no event image.
     """
 
     slices = TimeSlices
 
-    def __init__(self, grid: WindowGrid, images: int = 5, lateness_ns: int = LATENESS_NS) -> None:
+    def __init__(
+        self,
+        grid: WindowGrid,
+        images: int = 5,
+        lateness_ns: int = LATENESS_NS,
+        make_canvas: MakeCanvas = Canvas,
+    ) -> None:
         self.grid = grid
-        self.images = images
+        self.images, self._make_canvas = images, make_canvas
         self.lateness_ns = lateness_ns
         self.counts: Counter[str] = Counter()
         self._reported_late: Counter[str] = Counter()
@@ -208,7 +215,8 @@ class Synchronizer:
         return self._open[index]
 
     def _empty(self, index: int) -> _Open:
-        return _Open(self.slices(self.grid.start(index), self.grid.end(index), self.images))
+        start_ns, end_ns = self.grid.start(index), self.grid.end(index)
+        return _Open(self.slices(start_ns, end_ns, self.images, self._make_canvas))
 
     def _is_over(self, end_ns: int) -> bool:
         if not self._reached:

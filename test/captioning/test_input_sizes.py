@@ -39,10 +39,24 @@ def test_window_has_the_frames_that_the_target_takes(models):
 
 
 def test_set_sizes_stay(models):
-    settings = SynchronizerSettings(frames=4, frame_size=0, event_image_size=7, models_folder="nowhere")
+    own = {"frames": 4, "frame_size": 0, "event_images": 3, "event_image_ms": 10, "event_image_size": 7}
+    settings = SynchronizerSettings(**own, models_folder="nowhere")
     assert with_input_sizes(settings) == settings
     made = with_input_sizes(SynchronizerSettings(frame_size=100, models_folder=str(models)))
     assert (made.frames, made.frame_size, made.event_image_size) == (8, 100, 32)
+
+
+def test_kind_of_event_images_is_the_drafts(models):
+    made = with_input_sizes(SynchronizerSettings(models_folder=str(models)))
+    assert (made.event_images, made.event_image_ms) == (5, 0)
+    draft = models / "draft" / "config.json"
+    draft.write_text(json.dumps({"model_type": "eventgpt_plus_qwen", "event_tower": "clip"}))
+    made = with_input_sizes(SynchronizerSettings(models_folder=str(models)))
+    assert (made.event_images, made.event_image_ms, made.event_image_size) == (8, 25, 32)
+    made = with_input_sizes(SynchronizerSettings(models_folder=str(models), event_images=4))
+    assert (made.event_images, made.event_image_ms) == (4, 0)
+    made = with_input_sizes(SynchronizerSettings(models_folder=str(models), draft="none"))
+    assert (made.event_images, made.event_image_ms) == (5, 0)
 
 
 def test_released_layouts_have_their_sizes(models, tmp_path, shared):

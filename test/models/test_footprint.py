@@ -56,10 +56,8 @@ def test_7b_pair_has_expected_caches():
 
 def test_estimate_has_decoders_cache_sizes():
     from crossspec_ros.captioning import live_windows
-    from crossspec_ros.drafting import draft_model
 
     assert footprint.SESSIONS == live_windows.OPEN_WINDOWS + 1
-    assert footprint.DRAFT_TOKENS == draft_model._ROOM
 
 
 def test_container_limits_memory(monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ from tiny_targets import TINY_FAMILIES
 
 from crossspec_ros.models.registry import (
     draft_architecture,
-    event_image_size,
+    event_image_spec,
     target_architecture,
     target_spec,
 )
@@ -21,7 +21,7 @@ from crossspec_ros.models.registry import (
 
 @pytest.mark.parametrize(
     ("name", "read"),
-    [("target", target_spec), ("target", target_architecture), ("draft", event_image_size),
+    [("target", target_spec), ("target", target_architecture), ("draft", event_image_spec),
      ("draft", draft_architecture)],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["gpt2", 7])
@@ -45,10 +45,10 @@ def test_sizes_need_no_torch(tmp_path):
 import sys
 from pathlib import Path
 from crossspec_ros.models.hub import draft_path
-from crossspec_ros.models.registry import event_image_size, target_spec
+from crossspec_ros.models.registry import event_image_spec, target_spec
 tiny = Path({str(TINY)!r})
 assert all(target_spec(Path(target)).image_size for target in {targets})
-assert event_image_size(draft_path(tiny, "")) == 64
+assert event_image_spec(draft_path(tiny, "")) == (5, 0, 64)
 assert not {{"torch", "transformers", "tokenizers"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -63,4 +63,4 @@ def test_event_image_size_equals_towers(tmp_path, size):
         edit(folder / "config.json", mm_visual_tower="openai/clip-vit-large-patch14-336")
     else:
         config.write_text('{"vision_config": {}}' if size == 224 else json.dumps({"image_size": size}))
-    assert event_image_size(folder) == draft_architecture(folder).config.vision_config.image_size == size
+    assert event_image_spec(folder).size == draft_architecture(folder).config.vision_config.image_size == size

@@ -32,7 +32,7 @@ def of_v2e(i):
     return np.full((260, 346), 40 * i, np.uint8)
 
 
-IMAGES = {"mvsec": gray, "m3ed": bgr, "e2vid": bgr, "v2e": of_v2e}
+IMAGES = {"mvsec": gray, "m3ed": bgr, "evqa": gray, "e2vid": bgr, "v2e": of_v2e}
 
 
 def damage_chunk(path, name, number):

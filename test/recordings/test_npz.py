@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import os
+import pickle
+import zipfile
+
 import numpy as np
 import pytest
 from crossspec_lab.samples.event_files import columns_of, random_batch
@@ -61,6 +67,89 @@ def test_named_arrays_and_tables_play(tmp_path, events, arrange, unit, options):
         assert_equal(decode(open_here(tmp_path / "events.npy", ReadOptions(**options)).messages()), events)
 
 
+BINS = [("p", "u1"), ("t", "<i8"), ("x", "<u2"), ("y", "<u2")]
+
+
+def binned(events, cuts):
+    """Return the events as EventBench stores them: objects, each a structured array."""
+    tables = np.empty(len(cuts) - 1, object)
+    for i, (start, stop) in enumerate(itertools.pairwise(cuts)):
+        tables[i] = np.empty(stop - start, BINS)
+        for name, _ in BINS:
+            tables[i][name] = getattr(events, name)[start:stop]
+    return tables
+
+
+def with_pickle(folder, pickled):
+    """Write an .npz whose event_bins are these bytes, under a header that promises one object."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "|O", "fortran_order": False, "shape": (1,)})
+    with zipfile.ZipFile(folder / "events.npz", "w") as file:
+        file.writestr("event_bins.npy", buffer.getvalue() + pickled)
+    return folder / "events.npz"
+
+
+@pytest.mark.parametrize("renamed", [False, True], ids=["this numpy", "older numpy"])
+def test_bins_of_eventbench_play(tmp_path, events, renamed):
+    bins = binned(events, (0, 1000, 1000, 4000, 5000))
+    path = saved(tmp_path, event_bins=bins)
+    if renamed:
+        path = with_pickle(tmp_path, pickle.dumps(bins, 3).replace(b"numpy._core", b"numpy.core"))
+    recording = open_here(path)
+    assert recording.format == "npz, times in us, 346x260 assumed"
+    assert_equal(decode(recording.messages()), events)
+
+
+@pytest.mark.parametrize(
+    "bins",
+    [
+        [{"t": 1}, np.zeros(3, BINS)],
+        [np.zeros(3), np.zeros(3, BINS)],
+        [np.array([{}, 1], object), 1],
+        [],
+    ],
+)
+def test_bins_of_other_kinds_are_refused(tmp_path, bins):
+    objects = np.empty(len(bins), object)
+    for i, one in enumerate(bins):
+        objects[i] = one
+    with refused("npz-bins-no-tables"):
+        open_here(saved(tmp_path, event_bins=objects))
+
+
+@pytest.mark.parametrize("function", [os.system, eval, np.load])
+def test_bins_call_nothing(tmp_path, function):
+    canary = tmp_path / "canary"
+
+    class Call:
+        def __reduce__(self):
+            return function, (f"touch {canary}",)
+
+    tables = binned(random_batch(3), (0, 3, 3))
+    tables[1] = Call()
+    with refused("npz-bins-call", name=f"{function.__module__}.{function.__name__}"):
+        open_here(with_pickle(tmp_path, pickle.dumps(tables)))
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # Objects, whose bytes would become pointers; a field outside the row; longer rows; text.
+        (b"i8", b"O8"),
+        (b"K\x09", b"K\x7f"),
+        (b"K\rK\x01", b"KcK\x01"),
+        (b"V13", b"S13"),
+        (b"u2", b"U2"),
+    ],
+)
+def test_states_of_bins_are_checked(tmp_path, events, old, new):
+    pickled = pickle.dumps(binned(events, (0, 10)), 3)
+    assert old in pickled
+    with refused("npz-bins-state", library_text=True):
+        open_here(with_pickle(tmp_path, pickled.replace(old, new)))
+
+
 def test_nanoseconds_need_a_unit(tmp_path):
     """An earlier reader took 0.12 s of nanoseconds for 120 s of microseconds."""
     count = 1_200_000
@@ -90,6 +179,7 @@ def test_events_outside_assumed_sensor_end_reading(tmp_path):
     [
         ((127, 127), {}, (128, 128)),
         ((239, 100), {}, (240, 180)),
+        ((319, 239), {}, (320, 240)),
         ((319, 319), {}, (320, 320)),
         ((640, 480), {}, (768, 640)),
         ((640, 640), {}, (1280, 720)),

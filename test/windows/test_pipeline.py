@@ -31,7 +31,7 @@ from crossspec_ros.windows.window import EVENTS, FRAMES, WindowClosed
 MS = 10**6
 SECOND = 10**9
 WIDTH, HEIGHT = 32, 24
-SETTINGS = SynchronizerSettings(frames=8, frame_size=12, event_image_size=6)
+SETTINGS = SynchronizerSettings(frames=8, frame_size=12, event_images=5, event_image_size=6)
 
 
 def batch(start_ms):
@@ -80,6 +80,21 @@ def test_a_recording_gives_what_the_live_messages_give():
     assert shapes == {FrameReady: (12, 16, 3), EventImageReady: (6, 8, 3)}
     (closed,) = closings(updates)
     assert (closed.end_ns, closed.frames, closed.event_images, closed.events) == (6 * SECOND, 8, 5, 1000)
+
+
+def test_event_images_may_have_densest_milliseconds():
+    """Of 125 equal milliseconds these are the first."""
+    settings = replace(SETTINGS, event_type="dvs_msgs/EventArray", event_image_size=0)
+    pipeline, images = Pipeline(replace(settings, event_images=8, event_image_ms=25)), []
+    for ms in range(5000, 6500, 100):
+        part = batch(ms)
+        part.x = (part.t // 1000 % WIDTH).astype(np.uint16)
+        message = RecordedMessage(ms * MS, "events", DVS_EVENTS, encode_dvs(part, ms * MS))
+        images += [one for one in pipeline.take_recorded(message) if isinstance(one, EventImageReady)]
+    for i, one in enumerate(images[:8]):
+        expected = sorted(ms % WIDTH for ms in range(5000 + 125 * i, 5025 + 125 * i))
+        assert np.flatnonzero((one.image != 255).any((0, 2))).tolist() == expected
+    assert len(images) >= 8
 
 
 def test_window_phase_moves_the_ends():

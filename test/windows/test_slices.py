@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.images import DenseCanvas
 from crossspec_ros.windows.grid import SECOND, WindowGrid
 from crossspec_ros.windows.slices import REORDER_NS, TimeSlices, span, split
 
@@ -81,6 +82,22 @@ def test_rendering_equals_the_loop_of_eventgpt(batch):
     for x, y, p in zip(batch.x, batch.y, batch.p, strict=True):
         expected[y, x] = (255, 0, 0) if p else (0, 0, 255)
     np.testing.assert_array_equal(render(batch), expected)
+
+
+@given(st.lists(st.integers(0, 200), max_size=80), st.integers(1, 60))
+def test_dense_image_has_densest_milliseconds_and_red_on_top(tenths, width):
+    batch, canvas = batch_of([7 + tenth * 100_000 for tenth in tenths]), DenseCanvas(width, WIDTH, HEIGHT)
+    for part in in_parts(batch, [20, 50]):
+        canvas.draw(part)
+    ms = [(tenth - min(tenths)) // 10 for tenth in tenths]
+    counts = [sum(first <= one < first + width for one in ms) for first in range(max(ms, default=0) + 1)]
+    first = counts.index(max(counts))
+    expected = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
+    for polarity, colour in ((0, (0, 0, 255)), (1, (255, 0, 0))):
+        for one, x, y, p in zip(ms, batch.x, batch.y, batch.p, strict=True):
+            if first <= one < first + width and p == polarity:
+                expected[y, x] = colour
+    np.testing.assert_array_equal(canvas.image(), expected)
 
 
 @given(st.integers(0, 2**62), st.integers(1, 64), st.just(0) | st.integers(0, SECOND - 1))

@@ -22,7 +22,7 @@ SECOND = 10**9
 WIDTH, HEIGHT = 16, 12
 SECONDS, PACKET_S, EVENTS_PER_PACKET = 8.0, 0.01, 10
 YEAR_S = 365.25 * 86400
-SETTINGS = SynchronizerSettings(frames=8, frame_size=12, event_image_size=6)
+SETTINGS = SynchronizerSettings(frames=8, frame_size=12, event_images=5, event_image_size=6)
 
 
 def header(stamp_ns):

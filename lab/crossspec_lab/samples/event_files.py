@@ -171,6 +171,18 @@ def write_e2vid(file: h5py.File, events: EventBatch) -> None:
     file.attrs["sensor_resolution"] = (events.height, events.width)
 
 
+def write_evqa(file: h5py.File, events: EventBatch) -> None:
+    """https://github.com/HYLZ-2019/EvQA, README.md: E2VID's data sets, times in us from 0."""
+    columns = (("xs", events.x, "u2"), ("ys", events.y, "u2"), ("ts", events.t, "u8"), ("ps", events.p, "u1"))
+    for name, values, kind in columns:
+        file.create_dataset(f"events/{name}", data=values.astype(kind), compression="gzip")
+    for i, stamp in enumerate(picture_stamps(events)):
+        picture = file.create_dataset(f"images/image{i:09}", data=gray(i), compression="gzip")
+        picture.attrs.update(event_idx=int(np.searchsorted(events.t, stamp)), timestamp=np.uint64(stamp))
+    file.attrs.update(sensor_resolution=(events.height, events.width), num_events=len(events), num_imgs=5)
+    file.attrs.update(duration=0.3, camera_type="DAVIS346", data_source="DSEC", base_time=0.0)
+
+
 def write_prophesee(file: h5py.File, events: EventBatch) -> None:
     """https://docs.prophesee.ai/stable/data/file_formats/hdf5.html, gzip in place of ECF."""
     rows = np.zeros(len(events), [("x", "<u2"), ("y", "<u2"), ("p", "<i2"), ("t", "<i8")])
@@ -193,6 +205,7 @@ WRITERS: dict[str, Callable[[h5py.File, EventBatch], None]] = {
     "dsec": write_dsec,
     "mvsec": write_mvsec,
     "m3ed": write_m3ed,
+    "evqa": write_evqa,
     "e2vid": write_e2vid,
     "prophesee": write_prophesee,
     "v2e": write_v2e,
@@ -204,11 +217,16 @@ SIZES = {
     "dsec": (640, 480),
     "mvsec": (346, 260),
     "m3ed": (1280, 720),
+    "evqa": (346, 260),
     "e2vid": (240, 180),
     "prophesee": (1280, 720),
     "v2e": (346, 260),
 }
-_STARTS_US = dict.fromkeys(SIZES, 3 << 24) | {"dsec": 50_000_000_000, "mvsec": 1_504_645_177_420_000}
+_STARTS_US = dict.fromkeys(SIZES, 3 << 24) | {
+    "dsec": 50_000_000_000,
+    "mvsec": 1_504_645_177_420_000,
+    "evqa": 0,
+}
 
 
 def hdf5_events(layout: str, count: int = 5000, seed: int = 0) -> EventBatch:
