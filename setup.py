@@ -87,6 +87,7 @@ setup(
         (str(SHARE), ["package.xml", "plugin.xml", "README.md"]),
         *([] if BY_PIP else [("bin", ["resource/crossspec"])]),
         *installed("launch", "config", "rosbags", "models"),
+        *installed("interfaces/crossspec_msgs/msg", files="*.msg"),
         *installed("docs", files="*.md"),
     ],
     entry_points={

@@ -186,6 +186,10 @@ def _robot(subparsers: Subparsers) -> None:
         "Caption a recording without ROS, as fast as possible. The captions equal those of replay.",
         *captions,
     )
+    bag = "Folder of a new bag with the captions, on the node's topics and the recording's clock."
+    caption.add_argument("--write-bag", type=Path, metavar="OUT", help=bag)
+    inputs = "Write the recording's events and images to OUT as well. Default: the captions only."
+    caption.add_argument("--with-inputs", action="store_true", help=inputs)
     doctor = add(
         "doctor",
         "captioning.doctor",
@@ -199,10 +203,12 @@ def _robot(subparsers: Subparsers) -> None:
         "regress",
         "regress.regression",
         "Compare a recording's captions with goldens. The recording is replayed without ROS, and captions, "
-        "stamps, windows and counts are compared. The exit code is 1 for any difference.",
+        "stamps, windows and counts are compared. The exit code is 1 for any difference. If the golden is a "
+        "bag of `caption --write-bag`, PATH is such a bag, too, and nothing is replayed.",
         *captions,
     )
-    regress.add_argument("--golden", type=Path, help="Folder of the goldens. Default: PATH.golden.")
+    golden = "Folder of the goldens, or a bag of captions. Default: PATH.golden."
+    regress.add_argument("--golden", type=Path, help=golden)
     regress.add_argument("--update", action="store_true", help="Write the goldens.")
     regress.add_argument("--junit", type=Path, help="Output file of the result as JUnit XML.")
     regress.add_argument("--html", type=Path, help="Output file of the result as a page with images.")

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from crossspec_ros.captioning.caption import RESTS_ON
+from crossspec_ros.captioning.caption_bag import TopicMessage, window_topics, write_captions
 from crossspec_ros.captioning.code_replay import Captioned, captions
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
 from crossspec_ros.captioning.load_decoder import load_decoder
@@ -20,16 +21,22 @@ from crossspec_ros.captioning.replay_setup import ReplaySetup
 from crossspec_ros.captioning.wording import caption_line, warning
 from crossspec_ros.errors import InputError, plain_text
 from crossspec_ros.files import write_report
+from crossspec_ros.recordings.bag import check_new
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.summary import Summary
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the caption of each window, and write them as JSON if requested."""
+    """Print the caption of each window, and write them as JSON and as a bag if requested."""
+    if args.with_inputs and not args.write_bag:
+        raise InputError("--with-inputs adds to a bag: name the bag with --write-bag, or omit --with-inputs")
+    if args.write_bag:
+        check_new(args.write_bag)
     setup = ReplaySetup(args.path, args.config, vars(args))
     console = Console(highlight=False, soft_wrap=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     windows, counts, totals, models = [], Counter[str](), Summary(), dict[str, str]()
+    topics: list[TopicMessage] = []
 
     def load(settings: CaptionerSettings) -> PrefillHiddenDecoder:
         decoder = load_decoder(settings)
@@ -51,12 +58,17 @@ def run(args: argparse.Namespace) -> None:
         for captioned in captions(setup, load, tick, counts):
             window, caption, holds_ns = captioned.window, captioned.caption, captioned.holds_ns
             line = caption_line(window, setup.origin_ns, caption, captioned.faults, holds_ns)
-            answers = [f"    {answered.line(standing)}" for standing, answered in captioned.answers]
-            console.print("\n".join([line, *answers]), markup=False)
+            lines = [line, *(answered.line(standing) for standing, answered in captioned.answers)]
+            console.print("\n    ".join(lines), markup=False)
             windows.append(_row(captioned))
+            if args.write_bag:
+                topics += window_topics(captioned, setup.origin_ns, lines)
             totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
             special = {"nothing_seen": caption.source == "none", "unchanged": holds_ns is not None}
             totals.count(**{name: 1 for name, is_true in special.items() if is_true})
+        if topics:
+            progress.update(task, description="writing the bag")
+            write_captions(args.write_bag, topics, setup.recording if args.with_inputs else None)
     if not windows:
         raise InputError(f"'{setup.path}' has no window to caption: use a recording with events or images")
     totals.count(**counts)

@@ -11,7 +11,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from crossspec_ros.captioning.caption import Caption, Listener, Outcome
+from crossspec_ros.captioning.caption import Caption, Holding, Listener, Outcome
 from crossspec_ros.captioning.caption_options import requested_options
 from crossspec_ros.captioning.captioner import Captioner
 from crossspec_ros.captioning.decoder import PrefillHiddenDecoder
@@ -40,16 +40,22 @@ VIEWER_S = 10.0
 class Captioned:
     """A window, its caption and stages, and its faults (`windows.quality`).
 
-    A window that shows nothing new has the caption of the window that ends at `holds_ns`. Other windows with
-    usable frames have the `answers` to the standing questions.
+    A window that shows nothing new has the text of the caption `holds`. Other windows with usable frames have
+    the `answers` to the standing questions. `frame_id` is that of the camera.
     """
 
     window: Window
     faults: Sequence[str]
     caption: Caption
     trace: Trace
-    holds_ns: int | None = None
+    frame_id: str
+    holds: Holding | None = None
     answers: tuple[tuple[Standing, Answered], ...] = ()
+
+    @property
+    def holds_ns(self) -> int | None:
+        """End of the window whose caption is still valid for this one."""
+        return None if self.holds is None else self.holds.window.end_ns
 
 
 class CodeReplay(Listener):
@@ -117,16 +123,16 @@ class CodeReplay(Listener):
         self._captioner.close(window, time.perf_counter_ns())
         self._captioner.step()
         outcome = self._outcomes.pop()
-        inputs = window, outcome.flags
+        inputs, trace, frame_id = (window, outcome.flags), outcome.trace, self._pipeline.frame_id
         if outcome.holds is not None:
             same = Caption(outcome.holds.caption.text, (), "unchanged")
-            return Captioned(*inputs, same, outcome.trace, outcome.holds.window.end_ns)
+            return Captioned(*inputs, same, trace, frame_id, outcome.holds)
         if outcome.error is not None:
             raise outcome.error
         assert outcome.caption is not None
         batches = outcome.options.first + outcome.options.later if outcome.caption.askable else ()
         answers = tuple(self._answer() for choices in batches for _ in choices.standing)
-        return Captioned(*inputs, outcome.caption, outcome.trace, answers=answers)
+        return Captioned(*inputs, outcome.caption, trace, frame_id, answers=answers)
 
     def _answer(self) -> tuple[Standing, Answered]:
         standing, answered = self._answers.get()

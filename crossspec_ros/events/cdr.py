@@ -10,6 +10,7 @@ import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import is_sensor
+from crossspec_ros.paths import share_dir
 
 if TYPE_CHECKING:
     from rosbags.typesys.store import Typestore
@@ -47,7 +48,7 @@ class RecordedMessage(NamedTuple):
     stamp_ns: int
     """`header.stamp`, ROS time."""
     kind: str
-    """"events" or "image"."""
+    """"events" or "image" in a recording, "caption" in a bag of captions."""
     type: str
     """As in `event_camera_msgs/msg/EventPacket`."""
     data: bytes
@@ -58,11 +59,13 @@ class RecordedMessage(NamedTuple):
 
 @cache
 def typestore() -> Typestore:
-    """Return the message types of ROS 2 Kilted and of the event cameras."""
+    """Return the message types of ROS 2 Kilted, of the event cameras and of crossspec_msgs."""
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
     store = get_typestore(Stores.ROS2_KILTED)
-    for name, definition in _DEFINITIONS.items():
+    files = (share_dir() / "interfaces" / "crossspec_msgs" / "msg").glob("*.msg")
+    ours = {f"crossspec_msgs/msg/{file.stem}": file.read_text() for file in files}
+    for name, definition in (_DEFINITIONS | ours).items():
         store.register(get_types_from_msg(definition, name))
     return store
 
@@ -163,5 +166,30 @@ def _header(stamp_ns: int, frame_id: str) -> Any:
 
 
 def _serialize(type_name: str, **fields: Any) -> bytes:
+    return serialized(typestore().types[type_name](**fields))
+
+
+def serialized(message: Any) -> bytes:
+    """Return a message of the types of `typestore` as CDR."""
+    return bytes(typestore().serialize_cdr(message, message.__msgtype__))
+
+
+def new_message(type_name: str, **values: Any) -> Any:
+    """Return a message of the types of `typestore` with these fields, and zero in the others."""
     store = typestore()
-    return bytes(store.serialize_cdr(store.types[type_name](**fields), type_name))
+    _, fields = store.fielddefs[type_name]
+    return store.types[type_name](**{name: _field(kind, values.get(name)) for name, kind in fields})
+
+
+def _field(kind: Any, value: Any) -> Any:
+    """Return a field as rosbags serializes it, or its zero for None."""
+    from rosbags.interfaces import Nodetype
+
+    node, inner = kind
+    if node == Nodetype.BASE:
+        return {"string": "", "bool": False}.get(inner[0], 0) if value is None else value
+    if node == Nodetype.NAME:
+        return new_message(inner) if value is None else value
+    element, name = inner[0]
+    is_number = element == Nodetype.BASE and name[0] != "string"
+    return np.array(value or [], name[0]) if is_number else value or []

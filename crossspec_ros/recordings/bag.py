@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rosbags.interfaces import Connection
+import rosbags.interfaces as interfaces
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 
 from crossspec_ros.errors import InputError, one_line
@@ -27,6 +27,7 @@ from crossspec_ros.events.cdr import (
     typestore,
 )
 from crossspec_ros.events.dvs import is_dvs_end_mark
+from crossspec_ros.files import rename_folder
 from crossspec_ros.recordings.bag_storage import BagStorage, StoredMessage, Topic, open_storage, zstd
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
 from crossspec_ros.recordings.source import FileRecording
@@ -38,6 +39,10 @@ _PART = re.compile(r"_(\d+)(?=\.\w+$)")
 """Number of a file of a split bag."""
 _RECENT = 8
 """Messages of a topic among which a repeated one is looked for: a second publisher may be late."""
+_RELIABLE, _LAST = interfaces.QosReliability.RELIABLE, interfaces.QosHistory.KEEP_LAST
+_KEPT, _ALIVE = interfaces.QosDurability.TRANSIENT_LOCAL, interfaces.QosLiveliness.AUTOMATIC
+_UNLIMITED = interfaces.QosTime(0, 0)
+_LATCHED = interfaces.Qos(_LAST, 1, _RELIABLE, _KEPT, _UNLIMITED, _UNLIMITED, _ALIVE, _UNLIMITED, False)
 _REPAIRS = {".bag": "`rosbag reindex`", ".db3": "`sqlite3 .recover`", ".mcap": "`mcap recover`"}
 
 
@@ -215,16 +220,47 @@ class BagRecording(FileRecording):
             self.losses.append(f"{torn} messages of {topic.name} are torn")
 
 
+def check_new(bag: Path) -> None:
+    """Raise InputError if a bag of this name exists, or cannot be written."""
+    if bag.exists():
+        raise InputError(f"'{bag}' exists already: remove it first or choose another name for the bag")
+    with _faults_named(bag):
+        bag.mkdir()
+        bag.rmdir()
+
+
 @contextmanager
-def write_bag(path: Path) -> Iterator[Callable[[str, RecordedMessage], None]]:
+def new_bag(bag: Path) -> Iterator[Path]:
+    """Yield a path to write a bag to, which gets its name once the block has ended well."""
+    check_new(bag)
+    # The files of a bag are named after its folder.
+    with _faults_named(bag), TemporaryDirectory(prefix=f".{bag.name}.", dir=bag.parent) as scratch:
+        yield Path(scratch, bag.name)
+        rename_folder(Path(scratch, bag.name), bag)
+
+
+@contextmanager
+def _faults_named(bag: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"'{bag}' cannot be written ({error.strerror or error}): give a folder where there is room and "
+            f"the right to write, and a source that can be read"
+        ) from error
+
+
+@contextmanager
+def write_bag(path: Path, latched: Collection[str] = ()) -> Iterator[Callable[[str, RecordedMessage], None]]:
     """Write a rosbag2 (mcap, chunks compressed with zstd) by calling what this yields with topic and message.
 
-    `path` must not exist. Raises InputError for a message with a stamp before 1970.
+    `path` must not exist. Subscribers that come later get the last message of `latched` topics. Raises
+    InputError for a message with a stamp before 1970.
     """
     # Version 8 is the newest metadata that every supported ROS release reads.
     writer = Writer(path, version=8, storage_plugin=StoragePlugin.MCAP)
     writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
-    connections: dict[str, Connection] = {}
+    connections: dict[str, interfaces.Connection] = {}
 
     def write(topic: str, message: RecordedMessage) -> None:
         if message.stamp_ns < 0:
@@ -233,7 +269,10 @@ def write_bag(path: Path) -> Iterator[Callable[[str, RecordedMessage], None]]:
                 f"check the clock of the recording's cameras"
             )
         if topic not in connections:
-            connections[topic] = writer.add_connection(topic, message.type, typestore=typestore())
+            qos = [_LATCHED] if topic in latched else []
+            connections[topic] = writer.add_connection(
+                topic, message.type, typestore=typestore(), offered_qos_profiles=qos
+            )
         writer.write(connections[topic], message.stamp_ns, message.data)
 
     with writer:

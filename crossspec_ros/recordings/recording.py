@@ -43,6 +43,10 @@ class Recording(ABC):
     losses: list[str]
     """A sentence for each part that did not play; complete once `messages` has ended."""
 
+    def topic(self, message: RecordedMessage) -> str:
+        """Return the topic of one of `messages`."""
+        return (self.event_topic if message.kind == "events" else self.image_topic) or ""
+
     @abstractmethod
     def messages(self) -> Iterator[RecordedMessage]:
         """Yield both streams from the start, merged by stamp; raises InputError if it cannot go on."""

@@ -199,7 +199,7 @@ def _plain(value: object) -> str:
 
 
 def _outline(record: Record) -> str:
-    return f"{len(record.frames)} frames, {len(record.event_images)} event images, '{record.caption}'"
+    return f"{record.events} events, '{record.caption}'"
 
 
 def _stamps(name: str, kind: str, old: Sequence[int], new: Sequence[int]) -> list[Difference]:

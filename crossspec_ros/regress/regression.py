@@ -16,6 +16,8 @@ from rich.text import Text
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.files import write_report
+from crossspec_ros.recordings.bag import storage_files
+from crossspec_ros.regress.bag_golden import read_bag
 from crossspec_ros.regress.checks import Check, Difference, junit, verdict
 from crossspec_ros.regress.golden import (
     Golden,
@@ -35,14 +37,19 @@ if TYPE_CHECKING:
 
 WINDOWS = "windows.json"
 """File of the goldens in their folder."""
+_OF_BAGS = ("command", "handler", "path", "golden", "junit", "html")
+"""Arguments that apply to a comparison of two bags."""
 Tick = Callable[[str], None]
 """Called with the name of the work in progress."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare with goldens, or write them with `args.update`. Return 1 for differences."""
-    setup = Setup(args.path, args.config, vars(args))
     folder = args.golden or golden_folder(args.path)
+    if storage_files(folder):
+        _refuse_options(args, folder)
+        return _report(args, compare(read_bag(folder), read_bag(args.path)), Page(), [])
+    setup = Setup(args.path, args.config, vars(args))
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with closing(setup), bar as progress:
         task = progress.add_task("", total=None)
@@ -114,17 +121,29 @@ def windows_in_code(
 
 
 def _compare(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:
-    page = Page() if args.html else None
-    checks = compared(setup, folder, page, tick)
-    name = setup.path.resolve().name
+    page = Page()
+    checks = compared(setup, folder, page if args.html else None, tick)
+    settings = ", ".join(f"{key} {value}" for key, value in setup.identity["settings"].items())
+    identity = [f"{key}: {value}" for key, value in (setup.identity | {"settings": settings}).items()]
+    return _report(args, checks, page, identity)
+
+
+def _report(args: argparse.Namespace, checks: list[Check], page: Page, identity: list[str]) -> int:
+    name = args.path.resolve().name
     if args.junit:
         write_report(args.junit, junit(name, checks).decode())
-    if page:
-        settings = ", ".join(f"{key} {value}" for key, value in setup.identity["settings"].items())
-        identity = [f"{key}: {value}" for key, value in (setup.identity | {"settings": settings}).items()]
+    if args.html:
         write_report(args.html, page.html(f"crossspec regress {name}", identity, checks))
     _print(checks)
     return int(any(check.differences for check in checks))
+
+
+def _refuse_options(args: argparse.Namespace, golden: Path) -> None:
+    """Raise InputError for an option that does not apply to the comparison of two bags."""
+    for name, value in vars(args).items():
+        if name not in _OF_BAGS and value not in (None, False):
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} does not apply, because the golden '{golden}' is a bag: omit {flag}")
 
 
 def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:

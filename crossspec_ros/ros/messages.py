@@ -14,6 +14,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
+from crossspec_ros.captioning.window_messages import WindowMessages
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.camera_images import pixels_of
 from crossspec_ros.events.cdr import to_ns
@@ -36,8 +37,7 @@ RELIABLE = reliable(64)
 
 def to_time(stamp_ns: int) -> Time:
     """Return nanoseconds as a stamp, at least the earliest one that ROS can represent."""
-    sec, nanosec = divmod(max(stamp_ns, -(2**31) * 10**9), 10**9)
-    return Time(sec=sec, nanosec=nanosec)
+    return MESSAGES.stamp(stamp_ns)
 
 
 def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
@@ -86,6 +86,14 @@ def message_class(event_type: str) -> type:
             f"the message type {event_type} is not installed: {setup}build the package {package} in your "
             f"workspace and source it"
         ) from None
+
+
+def new_message(type_name: str, **values: Any) -> Any:
+    """Return a message of a type such as PACKAGE/msg/NAME with these fields."""
+    return message_class(type_name.replace("/msg/", "/"))(**values)
+
+
+MESSAGES = WindowMessages(new_message)
 
 
 class MessageQueue(queue.Queue[tuple[str, Any] | None]):

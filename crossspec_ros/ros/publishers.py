@@ -25,9 +25,9 @@ from crossspec_ros.captioning.rerun_log import RerunLog
 from crossspec_ros.captioning.standing import Answered, Standing
 from crossspec_ros.captioning.wording import caption_line, latencies, log_lines, seconds
 from crossspec_ros.errors import InputError, LinkError, described, failures_logged, forget_frames, plain_text
-from crossspec_ros.ros.messages import RELIABLE, image_message
+from crossspec_ros.ros.annotated_image import annotated
+from crossspec_ros.ros.messages import MESSAGES, RELIABLE, image_message
 from crossspec_ros.ros.node import LOG_S
-from crossspec_ros.ros.reports import annotated, caption_message, captioned_report, report
 from crossspec_ros.telemetry.summary import Summary
 from crossspec_ros.telemetry.trace import LATENCIES
 from crossspec_ros.windows.grid import WindowGrid
@@ -95,7 +95,7 @@ class Publishers(Listener):
 
     def caption(self, caption: Caption, index: int) -> CaptionMessage:
         """Return the message of a caption of the window with this index."""
-        return caption_message(caption, self.grid.end(index), self.frame_id)
+        return MESSAGES.caption(caption, self.grid.end(index), self.frame_id)
 
     def words(self, index: int, text: str) -> None:
         """Publish the verified text so far."""
@@ -118,12 +118,7 @@ class Publishers(Listener):
             self._node.get_logger().warning(line, throttle_duration_sec=LOG_S)
             return
         self.answers += 1
-        message = AnswerMessage(question=standing.question, choices=list(standing.choices))
-        message.answer = caption_message(answer.caption, window.end_ns, self.frame_id)
-        # Without the choices, the target might have written another text.
-        message.answer.verified = False
-        message.probabilities = list(answer.probabilities)
-        self._publish("answers", message)
+        self._publish("answers", MESSAGES.answer(standing, answer, window.end_ns, self.frame_id))
         self._node.get_logger().info(answer.line(standing))
         if self.view is not None:
             self.view.answer(standing, answer, window.end_ns)
@@ -139,7 +134,7 @@ class Publishers(Listener):
         """Report windows without a caption, because the node is not active."""
         for window in windows:
             self.summary.count(windows=1, inactive=1)
-            self._report(report(window, "inactive", "not captioned: the captioner was inactive"))
+            self._report(MESSAGES.report(window, "inactive", "not captioned: the captioner was inactive"))
 
     def outcome(self, outcome: Outcome) -> None:
         """Publish and log the outcome of a window."""
@@ -156,12 +151,7 @@ class Publishers(Listener):
             return
         kind, text = self._without_caption(outcome)
         self.summary.count(**{kind: 1})
-        message = report(window, kind, text, outcome.flags)
-        if outcome.holds is not None:
-            message.caption = self.caption(outcome.holds.caption, outcome.holds.window.index)
-            if not message.caption.verified:
-                message.level = WindowReport.WARN
-        self._report(message)
+        self._report(MESSAGES.report(window, kind, text, outcome.flags, outcome.holds, self.frame_id))
         if self.view is not None:
             self.view.other(window, kind, text)
 
@@ -220,17 +210,11 @@ class Publishers(Listener):
 
     def _publish_caption(self, outcome: Outcome, caption: Caption) -> None:
         stages, window, log = latencies(outcome.trace), outcome.window, self._node.get_logger()
-        message = captioned_report(window, caption, outcome.trace, outcome.flags, frame_id=self.frame_id)
+        message = MESSAGES.captioned_report(window, caption, outcome.trace, outcome.flags, self.frame_id)
         # The report is published last, and after any failure, because a replay waits for it.
         try:
-            if message.caption.verified:
-                self._publish("caption", String(data=caption.text))
-                self._publish("acceptance_length", Float64(data=message.acceptance_length))
-            elif caption.text:
-                self._publish("caption_draft", message.caption)
-            if caption.is_json:
-                self._publish("caption_json", String(data=caption.text))
-            self._publish("caption_stamped", message.caption)
+            for topic, part in MESSAGES.caption_topics(caption, message):
+                self._publish(topic, part)
             for stage in LATENCIES:
                 if stage in stages:
                     self._publish(f"latency/{stage}", Float64(data=stages[stage]))

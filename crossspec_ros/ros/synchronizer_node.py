@@ -59,7 +59,6 @@ class SynchronizerNode(GuardedNode):
         self._pipeline = Pipeline(settings, self._health.reached)
         self._flow: Counter[str] = Counter(frames=0, windows=0)
         self._problems: Counter[str] = Counter(dropped_messages=0)
-        self._frame_id = ""
         self._outputs = {
             FrameReady: self.create_publisher(Image, "~/frame", RELIABLE),
             EventImageReady: self.create_publisher(Image, "~/event_image", RELIABLE),
@@ -158,7 +157,6 @@ class SynchronizerNode(GuardedNode):
         if stream == EVENTS:
             return self._pipeline.take_events(message)
         self._flow["frames"] += 1
-        self._frame_id = message.header.frame_id
         return self._pipeline.take_image(message)
 
     def _publish(self, update: Update) -> None:
@@ -167,8 +165,8 @@ class SynchronizerNode(GuardedNode):
             self._health.closed(update)
             self._closed.publish(closed_message(update))
         else:
-            frame_id = self._frame_id if isinstance(update, FrameReady) else self._pipeline.stream.frame_id
-            image = image_message(update.image, update.stamp_ns, frame_id[:_MAX_FRAME_ID])
+            source = self._pipeline if isinstance(update, FrameReady) else self._pipeline.stream
+            image = image_message(update.image, update.stamp_ns, source.frame_id[:_MAX_FRAME_ID])
             self._outputs[type(update)].publish(image)
 
     def _fill(self, status: Status) -> None:

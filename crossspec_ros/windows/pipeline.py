@@ -39,6 +39,8 @@ class Pipeline:
     ) -> None:
         self.grid = WindowGrid.at(settings.window_phase_s, settings.frames)
         self.stream = make_stream(settings.event_type)
+        self.frame_id = ""
+        """Frame id of the camera."""
         self._frame_size, self._event_image_size = settings.frame_size, settings.event_image_size
         lateness_ns = round(settings.max_lateness_s * SECOND)
         dense_ms = settings.event_image_ms
@@ -82,7 +84,7 @@ class Pipeline:
 
     def take_image(self, message: Any) -> Iterator[Update]:
         """Take a camera's Image or CompressedImage."""
-        stamp_ns = to_ns(message.header.stamp)
+        stamp_ns, self.frame_id = to_ns(message.header.stamp), message.header.frame_id
         if not self._is_unstamped(FRAMES, stamp_ns):
             self._hear(FRAMES, stamp_ns)
             yield from self._resized(self._synchronizer.add_frame(stamp_ns, lambda: self._read(message)))

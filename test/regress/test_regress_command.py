@@ -71,7 +71,7 @@ def test_planted_regressions_are_printed(planted):
     word, stamp, window, verdict = printed.splitlines()
     assert word.startswith("window 2-3 s: caption: [-No-] {+The+} key elements in this scene include ")
     assert stamp == ("window 4-5 s: stamp of frame 4: expected 104.401000000 s, is 104.400000000 s (-1 ms)")
-    assert window.startswith(f"window {WINDOWS}-{WINDOWS + 1} s: dropped window: expected 8 frames, 5 event")
+    assert re.match(rf"window {WINDOWS}-{WINDOWS + 1} s: dropped window: expected \d+ events, '\w", window)
     assert verdict == f"3 of {WINDOWS + 2} checks failed"
 
 

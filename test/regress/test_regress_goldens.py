@@ -97,7 +97,7 @@ def test_dropped_and_additional_windows_are_named(setup, golden, monkeypatch):
 
     plant(monkeypatch, drop)
     fewer = captured(setup)
-    outline = "8 frames, 5 event images, 'a red van in window 51'"
+    outline = f"{golden.windows[1].events} events, 'a red van in window 51'"
     assert differences(golden, fewer) == [
         f"window 1-2 s: dropped window: expected {outline}, is no such window"
     ]

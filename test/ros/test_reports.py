@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from crossspec_ros.captioning.caption import RESTS_ON, Caption, without_images
-from crossspec_ros.ros.reports import annotated, captioned_report, report
+from crossspec_ros.ros.annotated_image import annotated
+from crossspec_ros.ros.messages import MESSAGES
 from crossspec_ros.telemetry.trace import Trace
 from crossspec_ros.windows.quality import flags
 from crossspec_ros.windows.window import Window
@@ -22,7 +23,7 @@ NONE = FRAME[:0]
 def test_unverified_caption_is_a_warning(blind: Window, source: str) -> None:
     trace = Trace()
     trace.mark("closed")
-    message = captioned_report(blind, Caption("a car", (1, 2), source, 1), trace, ())
+    message = MESSAGES.captioned_report(blind, Caption("a car", (1, 2), source, 1), trace, ())
     assert message.caption.verified == (source == "target")
     assert message.level == (message.OK if source == "target" else message.WARN)
 
@@ -37,7 +38,7 @@ def test_report_of_an_empty_caption_is_a_warning(
     """Only a window without usable images is reported as nothing to be seen."""
     trace = Trace()
     trace.mark("closed")
-    message = captioned_report(windows[0], Caption("", (2,), source, 1), trace, faults)
+    message = MESSAGES.captioned_report(windows[0], Caption("", (2,), source, 1), trace, faults)
     assert message.level == message.WARN and absent in message.message
     assert (message.frames, message.event_images) == (frames, 5)
 
@@ -46,15 +47,15 @@ def test_missing_images_are_a_warning(windows: list[Window]) -> None:
     lacking = replace(windows[0], missing=9, frames=windows[0].frames[:4])
     trace = Trace()
     trace.mark("closed")
-    message = captioned_report(lacking, Caption("a car", (1, 2), "target", 1), trace, flags(lacking))
+    message = MESSAGES.captioned_report(lacking, Caption("a car", (1, 2), "target", 1), trace, flags(lacking))
     assert message.level == message.WARN and "images_missing" in message.degraded
     assert (message.frames, message.missing_images) == (4, 9)
     # A skipped window has no pixels, but keeps its number of images.
-    assert report(without_images(lacking), "skipped", "").frames == 4
+    assert MESSAGES.report(without_images(lacking), "skipped", "").frames == 4
 
 
 def test_report_clips_values_to_its_fields(blind: Window) -> None:
-    message = report(replace(blind, start_ns=-(2**31 + 1) * 10**9, missing=2**33), "inactive", "")
+    message = MESSAGES.report(replace(blind, start_ns=-(2**31 + 1) * 10**9, missing=2**33), "inactive", "")
     assert (message.window_start.sec, message.missing_images) == (-(2**31), 2**32 - 1)
 
 
