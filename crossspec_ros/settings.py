@@ -55,7 +55,7 @@ class _Loaded(_Target):
     models_engine: str = setting(
         TORCH,
         "Library that runs the target's language model. llama.cpp is faster on a CPU. It supports float32, "
-        "bf16 and int8, and needs the packages llama-cpp-python and gguf.",
+        "bf16 and int8, and needs the extra gguf.",
         choices=ENGINES,
         group="captions",
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import gguf.quants
 from gguf.scripts.gguf_new_metadata import MetadataDetails, copy_with_new_metadata
 
 from crossspec_ros.models.gguf_file import write_gguf
@@ -37,7 +38,7 @@ def write_pair(checkpoint: Path, folder: Path, kind: str = "F32", template: str 
     with tempfile.TemporaryDirectory() as scratch:
         write_gguf(target, Path(scratch) / "wordless.gguf", kind)
         _add_words(Path(scratch) / "wordless.gguf", file, target, template, kind)
-    _write_projector(target, folder / "mmproj-tiny.gguf")
+    write_projector(target, folder / "mmproj-tiny.gguf")
     return file
 
 
@@ -69,13 +70,15 @@ def _add_words(wordless: Path, file: Path, target: Any, template: str, kind: str
     copy_with_new_metadata(reader, writer, added, [])
 
 
-_FILE_TYPES = {"F32": "ALL_F32", "BF16": "MOSTLY_BF16", "Q8_0": "MOSTLY_Q8_0", "Q4_0": "MOSTLY_Q4_0"}
+_FILE_TYPES = {"F32": "ALL_F32"} | {kind: f"MOSTLY_{kind}" for kind in ("F16", "BF16", "Q8_0", "Q4_0")}
 
 
-def _write_projector(target: Any, file: Path) -> None:
+def write_projector(target: Any, file: Path, kind: str = "F32") -> None:
+    """Write the vision tower of the Qwen3-VL `target`, with matrices of this `kind`."""
     config = target.module.config
     vision = config.vision_config
     writer = gguf.GGUFWriter(file, "clip")
+    writer.add_file_type(gguf.LlamaFileType[_FILE_TYPES[kind]].value)
     writer.add_clip_has_vision_encoder(True)
     writer.add_clip_projector_type(gguf.VisionProjectorType.QWEN3VL)
     writer.add_vision_image_size(round(vision.num_position_embeddings**0.5) * vision.patch_size)
@@ -92,6 +95,12 @@ def _write_projector(target: Any, file: Path) -> None:
     writer.add_vision_use_gelu(True)
     added = vision.deepstack_visual_indexes
     writer.add_vision_is_deepstack_layers([i in added for i in range(vision.depth)])
+
+    def add(name: str, values: Any) -> None:
+        is_matrix = values.ndim == 2 and "embd" not in name and values.shape[1] % 32 == 0
+        as_kind = gguf.GGMLQuantizationType[kind if is_matrix else "F32"]
+        writer.add_tensor(name, gguf.quants.quantize(values, as_kind), raw_dtype=as_kind)
+
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, vision.depth)
     for name, tensor in target.module.model.state_dict().items():
         if not name.startswith("visual."):
@@ -100,13 +109,13 @@ def _write_projector(target: Any, file: Path) -> None:
         stem = name.removesuffix(f".{suffix}")
         if name == _PATCHES:
             for i, end in enumerate(("", ".1")):
-                writer.add_tensor(f"v.patch_embd.weight{end}", values[:, :, i])
+                add(f"v.patch_embd.weight{end}", values[:, :, i])
         elif stem.startswith("visual.deepstack_merger_list."):
             _, _, at, part = stem.split(".")
-            writer.add_tensor(f"v.deepstack.{added[int(at)]}.{part.removeprefix('linear_')}.{suffix}", values)
+            add(f"v.deepstack.{added[int(at)]}.{part.removeprefix('linear_')}.{suffix}", values)
         else:
             found = PROJECTED.get(name) or (PROJECTED[stem] + f".{suffix}" if stem in PROJECTED else None)
-            writer.add_tensor(found or names.get_name(name, (".weight", ".bias")), values)
+            add(found or names.get_name(name, (".weight", ".bias")), values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

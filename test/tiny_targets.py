@@ -269,7 +269,7 @@ class Qwen3VL(TinyFamily):
     def config(self, ids, text):
         tower = {
             "depth": 3, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "patch_size": 4,
-            "spatial_merge_size": 2, "out_hidden_size": 64, "num_position_embeddings": 64,
+            "spatial_merge_size": 2, "out_hidden_size": text["hidden_size"], "num_position_embeddings": 64,
             "deepstack_visual_indexes": [0, 1],
         }  # fmt: skip
         return transformers.Qwen3VLConfig(

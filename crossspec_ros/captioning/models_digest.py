@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from crossspec_ros.models.gguf import projector_of
+from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.hub import fetch_weights
 from crossspec_ros.models.placement import is_gguf
 
@@ -34,7 +34,7 @@ def _files(folders: Iterable[Path]) -> Iterable[tuple[Path, str]]:
     """Yield the files that affect captions, with their names in the checkpoint."""
     for folder in folders:
         if is_gguf(folder.name):
-            yield from ((path, path.name) for path in (folder, projector_of(folder)))
+            yield from ((path, path.name) for path in (folder, GgufArchitecture.of_folder(folder).projector))
             continue
         fetch_weights(folder)
         for path in sorted(folder.rglob("*")):

@@ -6,8 +6,6 @@ the ids of all leaves that attend to it. An accepted path joins the row's sequen
 With trees, the order of a row's tokens in memory changes the rounding of sums over them. That is harmless
 in float32. Weights with fewer bits also round their inputs, and then a caption may change. So drafts for such
 weights are single paths. Their tokens are contiguous, and logits are bit-equal for all tested pass lengths.
-
-This file needs the package `llama-cpp-python` 0.3.36, because it uses its low-level calls.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from crossspec_ros.models.base import TEXT_ROOM, VideoTarget
 from crossspec_ros.models.footprint import LLAMA_AT_ONCE, SPARE_SESSIONS, VERIFIED, llama_cells
 from crossspec_ros.models.gguf import GgufTarget
 from crossspec_ros.models.gguf_file import convert_model
+from crossspec_ros.models.llama_calls import FLASH_ATTN_DISABLED, TYPE_F16, TYPE_F32
 from crossspec_ros.models.llama_library import LlamaModel
 from crossspec_ros.models.placement import LLAMA_KINDS
 
@@ -124,8 +123,8 @@ class LlamaRunner:
         shape.kv_unified = self.branches
         shape.n_threads = shape.n_threads_batch = self._model.threads
         # Flash attention has float16 keys and values, and sums long passes in another order.
-        shape.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        shape.type_k = shape.type_v = library.GGML_TYPE_F32 if self.branches else library.GGML_TYPE_F16
+        shape.flash_attn_type = FLASH_ATTN_DISABLED
+        shape.type_k = shape.type_v = TYPE_F32 if self.branches else TYPE_F16
         self._context = library.llama_init_from_model(self._model.handle, shape)
         if not self._context:
             raise MemoryError(f"llama.cpp cannot allocate a cache for {shape.n_ctx} tokens")

@@ -1,4 +1,4 @@
-"""Targets in llama.cpp's format: a GGUF of the language model, and a projector file in the same folder.
+"""Targets in llama.cpp's format: a GGUF of the language model, and its projector in the same folder.
 
 llama.cpp prepares prompt and frames. Frames are pictures before the question; models that join two frames of
 a video get pairs. llama.cpp loads both files to read their sizes. It ends the process with its own message
@@ -7,6 +7,7 @@ for some damaged files.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,15 +22,16 @@ import numpy as np
 from crossspec_ros.errors import InputError, first_line
 from crossspec_ros.files import check_file
 from crossspec_ros.models.base import FRAMES, TEXT_ROOM, Chunk, InputSpec
+from crossspec_ros.models.footprint import estimate, memory
 from crossspec_ros.models.gguf_header import read_embeddings, read_header
 from crossspec_ros.models.llama_library import LlamaModel, LlamaProjector, Part, Picture
-from crossspec_ros.models.placement import Placement, check_llama_packages
+from crossspec_ros.models.placement import Placement, available, check_llama_packages
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 PROJECTOR = "*mmproj*.gguf"
-"""Name of the projector's file, in the folder of the model."""
+"""Name of the projector's files, in the folder of the model."""
 MARKER, QUESTION = "<__crossspec_frames__>", "<__crossspec_question__>"
 _MAX_SIZE = 512
 """Largest height of a frame in pixels; towers shrink larger frames to `MAX_TOKENS`."""
@@ -39,8 +41,11 @@ _ROUNDING = 1e-3
 """Largest difference of logits, as a share of the largest logit."""
 _ALL_FLOAT32 = 0
 """File type of float32 weights."""
+_SIGNIFICANDS = {_ALL_FLOAT32: 24, 1: 11, 32: 8}
+"""Bits of the significand by file type: float32, float16, bfloat16."""
 _COPY = "copy it again, or use a file that this version of llama.cpp supports"
 _ANOTHER_FILE = "use another file of this model"
+_LOG = logging.getLogger(__name__)
 
 
 class GgufTarget:
@@ -82,7 +87,7 @@ class GgufTarget:
     @cached_property
     def _projector(self) -> LlamaProjector:
         """The projector; the first frame loads it, and the model closes it."""
-        return LlamaProjector(projector_of(self.architecture.file), self.llama)
+        return LlamaProjector(self.architecture.projector, self.llama)
 
     def _picture(self, picture: Picture) -> Chunk:
         embeds, *layers = np.split(picture.inputs, 1 + self.spec.added_layers, 1)
@@ -92,13 +97,14 @@ class GgufTarget:
 
 @dataclass(frozen=True)
 class GgufArchitecture:
-    """A target in a GGUF, described by the file and its projector, which have `bytes` bytes.
+    """A target in a GGUF, described by the file and its `projector`, which have `bytes` bytes.
 
     `text` has the values of the language model's config by transformers' names. `prompt` has the texts before
     and after the frames; the second contains `QUESTION`.
     """
 
     file: Path
+    projector: Path
     bytes: int
     spec: InputSpec
     text: Any
@@ -112,8 +118,7 @@ class GgufArchitecture:
             raise InputError(f"there is no file '{file}': correct the path in target")
         check_file(file)
         check_llama_packages(f"'{file}' is a GGUF")
-        files = file, projector_of(file)
-        check_file(files[1])
+        files = file, *_projectors(file)
         return _read(files, tuple((one.stat().st_size, one.stat().st_mtime_ns) for one in files))
 
     @classmethod
@@ -146,24 +151,52 @@ class GgufArchitecture:
 FAMILY = GgufArchitecture
 
 
-def projector_of(file: Path) -> Path:
-    """Return the projector in a model's folder; raises InputError unless there is exactly one."""
+def _projectors(file: Path) -> list[Path]:
+    """Return the projectors in a model's folder, the most precise first.
+
+    Raises InputError unless there is one, or several that differ only in the types of their weights.
+    """
     if fnmatch(file.name, PROJECTOR):
         raise _error(file, "is a projector", "set target to the file of the language model")
-    found = sorted(file.parent.glob(PROJECTOR))
-    if len(found) != 1:
+    found = {one: _weights(one) for one in sorted(file.parent.glob(PROJECTOR))}
+    types, shapes = {kind for kind, _ in found.values()}, {shapes for _, shapes in found.values()}
+    if len(shapes) != 1 or len(types) != len(found):
         raise _error(
             file,
-            f"needs one projector in its folder, a file with mmproj in its name, but there are {len(found)}",
+            f"needs one projector in its folder, a file with mmproj in its name for each precision, but has "
+            f"{', '.join(one.name for one in found) or 'none'}",
             "put the model and its published projector into a folder of their own",
         )
-    return found[0]
+    # A quantised file is larger if its weights have more bits.
+    rank = {one: (_SIGNIFICANDS.get(kind, 0), one.stat().st_size) for one, (kind, _) in found.items()}
+    return sorted(found, key=lambda one: rank[one], reverse=True)
+
+
+def _weights(projector: Path) -> tuple[int, frozenset[tuple[str, tuple[int, ...]]]]:
+    """Return the file type, and the tensors' names and shapes; raises InputError for a damaged file."""
+    check_file(projector)
+    try:
+        metadata, tensors = read_header(projector)
+        shapes = frozenset((name, shape) for name, (shape, _, _) in tensors.items())
+        return int(metadata.get("general.file_type", -1)), shapes
+    # The reader expects a valid file, and raises errors of many kinds for others.
+    except Exception as error:
+        raise _error(projector, "is damaged", _COPY) from error
 
 
 @lru_cache
-def _read(files: tuple[Path, Path], stamps: tuple[tuple[int, int], ...]) -> GgufArchitecture:
-    with closing(LlamaModel(files[0], _COPY)) as model:
-        return _architecture(model, *files)
+def _read(files: tuple[Path, ...], stamps: tuple[tuple[int, int], ...]) -> GgufArchitecture:
+    """Return the architecture with the first projector that fits the free memory, or else with the last."""
+    file, *projectors = files
+    for projector in projectors:
+        with closing(LlamaModel(file, _COPY)) as model:
+            architecture = _architecture(model, file, projector)
+        needed = estimate(available(target=file.name), architecture, None).target.total
+        if needed <= memory("cpu")[0]:
+            break
+    if len(projectors) > 1:
+        _LOG.warning("'%s' is used, of %d projectors, for precision and memory", projector, len(projectors))
+    return architecture
 
 
 def _architecture(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitecture:
@@ -195,6 +228,7 @@ def _architecture(model: LlamaModel, file: Path, projector_file: Path) -> GgufAr
         raise _error(file, f"was trained with {most_tokens} tokens, but {FRAMES} frames need {frame_tokens}")
     return GgufArchitecture(
         file=file,
+        projector=projector_file,
         bytes=file.stat().st_size + projector_file.stat().st_size,
         spec=InputSpec(
             frames=FRAMES,
@@ -257,7 +291,7 @@ def _takes_embeddings(file: Path, model: LlamaModel) -> bool:
 
 def _prompt(file: Path, model: LlamaModel, template: str | None) -> tuple[str, str]:
     """Return the texts before and after the frames, from the chat template in the file."""
-    from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+    from transformers.utils.chat_template_utils import render_jinja_template
 
     library, vocabulary = model.library, model.vocabulary
 
@@ -268,19 +302,22 @@ def _prompt(file: Path, model: LlamaModel, template: str | None) -> tuple[str, s
         raise _error(file, "has no chat template", _ANOTHER_FILE)
     # llama.cpp adds the first token itself if the file has this flag.
     begin = "" if library.llama_vocab_get_add_bos(vocabulary) else text(library.llama_vocab_bos(vocabulary))
-    written = Jinja2ChatFormatter(template, text(library.llama_vocab_eos(vocabulary)), begin)
-    message = MARKER + QUESTION
+    end, message, reason = text(library.llama_vocab_eos(vocabulary)), MARKER + QUESTION, "it changes the text"
     # Some templates expect strings, others lists of parts.
     for content in (message, [{"type": "text", "text": message}]):
+        chat = [{"role": "user", "content": content}]
         try:
-            prompt = written(messages=[{"role": "user", "content": content}]).prompt
+            prompt = render_jinja_template(
+                [chat], chat_template=template, add_generation_prompt=True, bos_token=begin, eos_token=end
+            )[0][0]
         # A template is a program and may raise any error.
-        except Exception:
+        except Exception as error:
+            reason = first_line(error)
             continue
         if prompt.count(MARKER) == prompt.count(QUESTION) == 1:
             before, behind = prompt.split(MARKER)
             return before, behind
-    raise _error(file, "has a chat template that does not take a question", _ANOTHER_FILE)
+    raise _error(file, f"has a chat template that does not take a question ({reason})", _ANOTHER_FILE)
 
 
 def _error(file: Path, reason: str, remedy: str = "use another target") -> InputError:

@@ -1,4 +1,4 @@
-"""llama.cpp through the low-level calls of `llama-cpp-python` 0.3.36.
+"""llama.cpp's models through its C functions.
 
 `LlamaModel` is a language model, `LlamaProjector` the vision tower of its projector file (llama.cpp's mtmd).
 Neither is thread-safe.
@@ -10,18 +10,17 @@ import ctypes
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.gguf_header import read_header
+from crossspec_ros.models.llama_calls import AXES_ROPE, CHUNK_TYPE_TEXT, Batch, Text, load_library
 
 MAX_TOKENS = 256
 """Largest number of tokens of a unit of frames, for towers with variable sizes."""
-_FLOATS, _IDS = ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_int32)
-_BYTES, _MARKS = ctypes.POINTER(ctypes.c_uint8), ctypes.POINTER(ctypes.c_int8)
 
 
 class LlamaModel:
@@ -44,8 +43,7 @@ class LlamaModel:
         """Number of token ids."""
         self.width: int = library.llama_model_n_embd_inp(self.handle)
         """Width of a token's input: its embedding, and the tower's features for the first layers."""
-        by_axes = (library.LLAMA_ROPE_TYPE_MROPE, library.LLAMA_ROPE_TYPE_IMROPE)
-        self.axes = 4 if library.llama_model_rope_type(self.handle) in by_axes else 1
+        self.axes = 4 if library.llama_model_rope_type(self.handle) in AXES_ROPE else 1
         """Number of axes of a position."""
 
     def ids(self, text: str, begins: bool) -> tuple[int, ...]:
@@ -87,16 +85,11 @@ class LlamaModel:
         n = len(inputs)
         of = [np.zeros(1, np.int32)] * n if sequences is None else sequences
         counts, is_out = np.array([len(ids) for ids in of], np.int32), (np.arange(n) >= out).astype(np.int8)
+        of_ids = np.array([ids.ctypes.data for ids in of], np.uintp)
         # llama.cpp does not keep these arrays after the call.
-        batch = self.library.llama_batch(
-            n,
-            None if inputs.ndim == 2 else inputs.ctypes.data_as(_IDS),
-            inputs.ctypes.data_as(_FLOATS) if inputs.ndim == 2 else None,
-            positions.ctypes.data_as(_IDS),
-            counts.ctypes.data_as(_IDS),
-            (_IDS * n)(*(ids.ctypes.data_as(_IDS) for ids in of)),
-            is_out.ctypes.data_as(_MARKS),
-        )
+        address, arrays = inputs.ctypes.data, (positions, counts, of_ids, is_out)
+        tokens, embeds = (None, address) if inputs.ndim == 2 else (address, None)
+        batch = Batch(n, tokens, embeds, *(one.ctypes.data for one in arrays))
         if self.library.llama_decode(context, batch):
             raise RuntimeError("a forward pass of llama.cpp failed")
         if out >= n:
@@ -131,21 +124,19 @@ class LlamaProjector:
 
     def __init__(self, file: Path, model: LlamaModel) -> None:
         """Load the file; raises InputError if it does not fit the model."""
-        from llama_cpp import mtmd_cpp
-
         if not model.handle:
             raise RuntimeError("the model is closed")
-        self._model, self._library = model, mtmd_cpp
-        options = mtmd_cpp.mtmd_context_params_default()
+        self._model, self._library = model, (library := model.library)
+        options = library.mtmd_context_params_default()
         options.use_gpu = options.warmup = options.print_timings = False
         options.n_threads, options.image_max_tokens = model.threads, MAX_TOKENS
-        self.handle: Any = mtmd_cpp.mtmd_init_from_file(str(file).encode(), model.handle, options)
-        if not self.handle or not mtmd_cpp.mtmd_support_vision(self.handle):
+        self.handle: Any = library.mtmd_init_from_file(str(file).encode(), model.handle, options)
+        if not self.handle or not library.mtmd_support_vision(self.handle):
             self.close()
-            raise InputError(
-                f"'{file}' is damaged, or not the projector of images for this model: copy the model's "
-                f"published mmproj file again"
-            )
+            own, reason = library.llama_model_n_embd(model.handle), "is damaged, or not of this model"
+            if (width := read_header(file)[0].get("clip.vision.projection_dim", own)) != own:
+                reason = f"has an output of width {width}, but the model has an input of width {own}"
+            raise InputError(f"'{file}' {reason}: copy the model's published mmproj file again")
         model.projector = self
 
     def close(self) -> None:
@@ -162,8 +153,8 @@ class LlamaProjector:
         library, parts = self._library, list[Part]()
         with self.chunks(library.mtmd_default_marker() * len(frames), frames, False) as chunks:
             for i in range(library.mtmd_input_chunks_size(chunks)):
-                chunk = library.mtmd_input_chunks_get(chunks, i)
-                is_text = library.mtmd_input_chunk_get_type(chunk) == library.MTMD_INPUT_CHUNK_TYPE_TEXT
+                chunk = library.mtmd_input_chunks_get(chunks, ctypes.c_size_t(i))
+                is_text = library.mtmd_input_chunk_get_type(chunk) == CHUNK_TYPE_TEXT
                 parts.append(self._words(chunk) if is_text else self._picture(chunk, encodes))
         return parts
 
@@ -178,14 +169,14 @@ class LlamaProjector:
             bitmaps = []
             for frame in map(np.ascontiguousarray, frames):
                 height, width, _ = frame.shape
-                bitmaps.append(library.mtmd_bitmap_init(width, height, frame.ctypes.data_as(_BYTES)))
+                bitmaps.append(library.mtmd_bitmap_init(width, height, frame.ctypes.data_as(ctypes.c_void_p)))
                 stack.callback(library.mtmd_bitmap_free, bitmaps[-1])
                 library.mtmd_bitmap_set_mergeable(bitmaps[-1], True)
             chunks = library.mtmd_input_chunks_init()
             stack.callback(library.mtmd_input_chunks_free, chunks)
-            text = library.mtmd_input_text(content, len(content), begins, True)
-            made = (ctypes.c_void_p * len(bitmaps))(*bitmaps)
-            if library.mtmd_tokenize(self.handle, chunks, ctypes.byref(text), made, len(bitmaps)):
+            text = Text(content, len(content), begins, True)
+            made, count = (ctypes.c_void_p * len(bitmaps))(*bitmaps), ctypes.c_size_t(len(bitmaps))
+            if library.mtmd_tokenize(self.handle, chunks, ctypes.byref(text), made, count):
                 raise RuntimeError("llama.cpp cannot tokenize a frame")
             yield chunks
 
@@ -198,7 +189,8 @@ class LlamaProjector:
         library = self._library
         tokens = library.mtmd_input_chunk_get_tokens_image(chunk)
         n = library.mtmd_input_chunk_get_n_tokens(chunk)
-        points = (library.mtmd_image_tokens_get_decoder_pos(tokens, 0, i) for i in range(n))
+        place = library.mtmd_image_tokens_get_decoder_pos
+        points = (place(tokens, 0, ctypes.c_size_t(i)) for i in range(n))
         positions = np.array([(point.t, point.y, point.x) for point in points])
         inputs: np.ndarray = np.empty((0, self._model.width), np.float32)
         if encodes:
@@ -207,15 +199,3 @@ class LlamaProjector:
             made = library.mtmd_get_output_embd(self.handle)
             inputs = np.ctypeslib.as_array(made, (n, self._model.width)).copy()
         return Picture(inputs, positions, not library.mtmd_decode_use_non_causal(self.handle, chunk))
-
-
-@cache
-def load_library() -> Any:
-    """Initialize llama.cpp, which then prints errors only."""
-    import llama_cpp
-    from llama_cpp import _logger, mtmd_cpp
-
-    _logger.set_verbose(False)
-    mtmd_cpp.mtmd_log_set(_logger.llama_log_callback, ctypes.c_void_p(0))
-    llama_cpp.llama_backend_init()
-    return llama_cpp

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crossspec_ros.errors import InputError
+from crossspec_ros.models.llama_calls import WHEEL, find_library
 from crossspec_ros.settings import DEVICE, DEVICES, DTYPES, LLAMA_CPP, TORCH
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ GGUF = "gguf"
 """Suffix of llama.cpp's files, and dtype of such a target, whose file has its own types."""
 LLAMA_KINDS = {"float32": "F32", "bf16": "BF16", "int8": "Q8_0"}
 """llama.cpp's weight types by dtype."""
-_LLAMA_PACKAGES = ("llama_cpp", "gguf")
-_INSTALL_LLAMA = "pip install llama-cpp-python==0.3.36 gguf==0.19.0"
+_INSTALL_LLAMA = f"pip install {'=='.join(WHEEL)} gguf==0.19.0"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def available(
 
 def has_llama() -> bool:
     """Return whether llama.cpp and the writer of its files are installed."""
-    return all(importlib.util.find_spec(package) for package in _LLAMA_PACKAGES)
+    return find_library() is not None and importlib.util.find_spec("gguf") is not None
 
 
 def check_llama_packages(reason: str) -> None:

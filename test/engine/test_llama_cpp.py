@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import random
 from contextlib import closing
@@ -12,22 +13,23 @@ import pytest
 import torch
 from crossspec_lab.world.phrases import QUESTION
 from draft_trees import path_to, random_tree
+from refusals import refused
 
 from crossspec_ros.captioning.caption import Options
 from crossspec_ros.captioning.load_decoder import load_decoder
+from crossspec_ros.engine.llama_cpp import LlamaRunner, llama_runner
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.model_runner import ModelRunner
 from crossspec_ros.engine.runner import Input
 from crossspec_ros.engine.tree import ROOT, DraftTree, attention_mask
 from crossspec_ros.errors import InputError
-from crossspec_ros.models import gguf_file
+from crossspec_ros.models import gguf_file, llama_calls
 from crossspec_ros.models.gguf_file import convert_model
+from crossspec_ros.models.placement import has_llama
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.telemetry.trace import Trace
 
-pytest.importorskip("llama_cpp")
-pytest.importorskip("gguf")
-from crossspec_ros.engine.llama_cpp import LlamaRunner, llama_runner
+pytestmark = pytest.mark.skipif(not has_llama(), reason="llama.cpp is not installed")
 
 
 @pytest.fixture
@@ -126,3 +128,16 @@ def test_full_disk_is_refused(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(gguf_file, "write_gguf", write)
     with pytest.raises(InputError, match="No space left"):
         llama_runner(pair.target, "float32", 1, "sha256 0")
+
+
+@pytest.mark.parametrize(
+    ("code", "harm"),
+    [
+        ("llama-cpp-without-function", ("_RESULTS", {ctypes.c_int: "llama_unknown"})),
+        ("llama-cpp-with-other-structs", ("TYPE_F16", 2)),
+    ],
+)
+def test_unusable_library_is_refused(monkeypatch, code, harm):
+    monkeypatch.setattr(llama_calls, *harm)
+    with refused(code, file=llama_calls.find_library()):
+        llama_calls.load_library.__wrapped__()

@@ -21,6 +21,7 @@ from crossspec_ros.drafting.proposer import make_proposers
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.sampling import draw_token
 from crossspec_ros.models.loading import load_pair
+from crossspec_ros.models.placement import has_llama
 from crossspec_ros.paths import tiny_models
 from crossspec_ros.settings import REHEARSAL
 from crossspec_ros.telemetry.trace import Trace
@@ -82,7 +83,8 @@ class Target:
         if runner not in self._engines:
             made = None
             if runner == "llama.cpp":
-                pytest.importorskip("llama_cpp")
+                if not has_llama():
+                    pytest.skip("llama.cpp is not installed")
                 from crossspec_ros.engine.llama_cpp import llama_runner
 
                 made = llama_runner(self.pair.target, "float32", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -12,26 +13,28 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_layouts import load_target
+from refusals import refused
 from scripted_answer import answered
 from tiny_targets import TINY_FAMILIES, noise
 
 from crossspec_ros.captioning.models_digest import models_digest
 from crossspec_ros.cli import main
+from crossspec_ros.engine.llama_cpp import llama_runner
 from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import gguf
+from crossspec_ros.models.footprint import estimate
+from crossspec_ros.models.gguf import GgufArchitecture
+from crossspec_ros.models.llama_calls import FLASH_ATTN_DISABLED, Batch
+from crossspec_ros.models.placement import available, has_llama
 from crossspec_ros.models.registry import target_spec
 from crossspec_ros.paths import share_dir
 
-pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
-from gguf_pairs import write_pair
-from llama_cpp import llama_cpp, mtmd_cpp
+from gguf_pairs import write_pair, write_projector
 
-from crossspec_ros.engine.llama_cpp import llama_runner
-from crossspec_ros.models.gguf import GgufArchitecture
-
+pytestmark = pytest.mark.skipif(not has_llama(), reason="llama.cpp is not installed")
 QUESTION = "What are the key elements in this scene?"
 MARK = gguf.QUESTION
 LIMIT = 40
@@ -58,26 +61,27 @@ def frames(target, count=8):
 
 def own_answer(target, seen, limit):
     """Return greedy tokens by llama.cpp's own calls, with one token per pass."""
-    before, behind = target.architecture.prompt
-    content = before + mtmd_cpp.mtmd_default_marker().decode() * len(seen) + behind.replace(MARK, QUESTION)
-    shape = llama_cpp.llama_context_default_params()
+    library, (before, behind) = target.llama.library, target.architecture.prompt
+    content = before + library.mtmd_default_marker().decode() * len(seen) + behind.replace(MARK, QUESTION)
+    shape = library.llama_context_default_params()
     shape.n_ctx = shape.n_batch = shape.n_ubatch = 2048
     shape.n_threads = shape.n_threads_batch = 1
-    shape.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    shape.flash_attn_type = FLASH_ATTN_DISABLED
     shape.type_k = shape.type_v = 0
-    context = llama_cpp.llama_init_from_model(target.llama.handle, shape)
+    context = library.llama_init_from_model(target.llama.handle, shape)
     projector, passed = target._projector, ctypes.c_int32()
     with projector.chunks(content.encode(), list(seen), True) as chunks:
-        assert not mtmd_cpp.mtmd_helper_eval_chunks(
+        assert not library.mtmd_helper_eval_chunks(
             projector.handle, context, chunks, 0, 0, 2048, True, ctypes.byref(passed)
         )
+    library.llama_batch_get_one.restype = Batch
     tokens = []
     while len(tokens) < limit and not (tokens and tokens[-1] in target.spec.eos_ids):
-        logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), (target.vocabulary,))
+        logits = np.ctypeslib.as_array(library.llama_get_logits_ith(context, -1), (target.vocabulary,))
         tokens.append(int(logits.argmax()))
-        batch = llama_cpp.llama_batch_get_one((ctypes.c_int32 * 1)(tokens[-1]), 1)
-        assert llama_cpp.llama_decode(context, batch) == 0
-    llama_cpp.llama_free(context)
+        batch = library.llama_batch_get_one((ctypes.c_int32 * 1)(tokens[-1]), 1)
+        assert library.llama_decode(context, batch) == 0
+    library.llama_free(context)
     return tokens
 
 
@@ -152,10 +156,11 @@ def cut(file):
 @pytest.mark.parametrize(
     ("harm", "problem"),
     [(lambda file, projector: projector.unlink(), "projector"),
-     (lambda file, projector: (file.parent / "mmproj-2.gguf").touch(), "one projector"),
+     (lambda file, projector: shutil.copy(projector, file.parent / "mmproj-2.gguf"), "mmproj-2.gguf, mmproj"),
+     (lambda file, projector: (file.parent / "mmproj-2.gguf").touch(), "mmproj-2.gguf' is damaged"),
      (lambda file, projector: cut(file), "cannot load"),
      (lambda file, projector: cut(projector), "damaged"),
-     (lambda file, projector: projector.write_bytes(file.read_bytes()), "not the projector"),
+     (lambda file, projector: projector.write_bytes(file.read_bytes()), "not of this model"),
      (lambda file, projector: file.unlink(), "there is no file")],
 )  # fmt: skip
 def test_invalid_pairs_are_refused(file, tmp_path, harm, problem):
@@ -165,6 +170,35 @@ def test_invalid_pairs_are_refused(file, tmp_path, harm, problem):
     harm(mine, projector)
     with pytest.raises(InputError, match=problem):
         GgufArchitecture.of_folder(mine)
+
+
+def test_most_precise_projector_that_fits_is_used(checkpoint, tmp_path, monkeypatch, caplog):
+    """Float16 precedes bfloat16; without enough memory for any projector, the smallest is used."""
+    file, tiny = write_pair(checkpoint, tmp_path), tmp_path / "mmproj-tiny.gguf"
+    for kind in ("Q8_0", "BF16", "F16"):
+        write_projector(load_target(checkpoint), tmp_path / f"mmproj-{kind}.gguf", kind)
+    architecture = GgufArchitecture.of_folder(file)
+    assert architecture.projector == tiny and f"'{tiny}' is used, of 4 projectors" in caplog.text
+    rest = estimate(available(target=file.name), architecture, None).target.total - tiny.stat().st_size
+    for name in ("F16", "BF16", "Q8_0"):
+        projector = tmp_path / f"mmproj-{name}.gguf"
+        free = rest + projector.stat().st_size if name != "Q8_0" else 0
+        monkeypatch.setattr(gguf, "memory", lambda device, free=free: (free, 0))
+        gguf._read.cache_clear()
+        target = load_target(file)
+        assert target.architecture.projector == projector
+        assert np.isfinite(target.encode(frames(target, 2))[0][1].inputs).all()
+        projector.unlink()
+
+
+def test_projector_of_another_width_is_refused(checkpoint, file, tmp_path):
+    """The sentence has both widths."""
+    wider = load_target(TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "wider", hidden_size=96))
+    copy = tmp_path / file.name
+    copy.write_bytes(file.read_bytes())
+    write_projector(wider, tmp_path / "mmproj-wider.gguf")
+    with refused("projector-of-another-width"):
+        GgufArchitecture.of_folder(copy)
 
 
 def test_scaled_embeddings_are_refused(file, monkeypatch):
@@ -213,5 +247,7 @@ def test_digest_covers_both_files(file, tmp_path):
     before = models_digest([copy])
     (tmp_path / "other.gguf").touch()
     assert models_digest([copy]) == before
-    cut(projector)
+    content = bytearray(projector.read_bytes())
+    content[-1] ^= 1
+    projector.write_bytes(content)
     assert models_digest([copy]) != before

@@ -26,6 +26,7 @@ from crossspec_ros.engine.link import Address, Link
 from crossspec_ros.engine.remote import RemoteEngine, RemoteTarget
 from crossspec_ros.errors import InputError, LinkError
 from crossspec_ros.models.pair import ModelPair
+from crossspec_ros.models.placement import has_llama
 from crossspec_ros.serving.conversation import add_servicer, converse
 from crossspec_ros.serving.fleet import Fleet
 from crossspec_ros.serving.load_fleet import load_fleet, load_target
@@ -134,7 +135,8 @@ def test_captions_of_many_robots_equal_target(
         if engine == "torch":
             server: Server = request.getfixturevalue("server")
         else:
-            pytest.importorskip("llama_cpp")
+            if not has_llama():
+                pytest.skip("llama.cpp is not installed")
             stack.enter_context(pytest.MonkeyPatch.context()).setenv("XDG_CACHE_HOME", str(tmp_path))
             settings = ServeSettings.of({"models.engine": engine, "robots": 4})
             fleet = stack.enter_context(closing(load_fleet(settings, load_target(settings))))

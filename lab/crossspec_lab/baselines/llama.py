@@ -1,8 +1,7 @@
 """llama.cpp: a greedy loop on the target's weights, a token a pass.
 
 The vision tower runs in torch, once the last frame has come, and its embeddings go in. The cache is in
-float16, as by the library's default, so that captions may differ in a word. Needs the packages
-`llama-cpp-python` (0.3.36, whose low-level calls these are) and `gguf`.
+float16, as by the library's default, so that captions may differ in a word. Needs the extra `gguf`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def environment() -> dict[str, str]:
 
 def _packages() -> Iterator[str]:
     """Yield the installed libraries that run models, with their versions."""
-    for name in ("torch", "transformers", "llama-cpp-python", "openvino-genai"):
+    for name in ("torch", "transformers", "llama-cpp-python", "xllamacpp", "openvino-genai"):
         with suppress(PackageNotFoundError):
             yield f"{name} {version(name)}"
 
