@@ -7,101 +7,29 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Generator
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.events.batch import EventBatch
-from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
-from crossspec_ros.events.fixed import encode_mono
-from crossspec_ros.events.packets import MAX_EVENTS
+from crossspec_ros.events.camera_source import Clock, Item, Source, UnreachableError, Unusable, reason
+from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
+from crossspec_ros.events.packets import MAX_EVENTS, mono_packet
 
 if TYPE_CHECKING:
     import dv_processing as dv
 
 SOURCES = "camera, camera:SERIAL_NUMBER or tcp://HOST:PORT"
-RETRY_S, MAX_RETRY_S = 0.5, 1.0
-"""Pause between two connections at first, and at most."""
 MAX_SILENCE_S = 5.0
 """A network stream that is silent for longer is connected again: its cable may have been pulled."""
 CONNECT_S = 3.0
 _IDLE_S = 0.001
 _ENCODINGS = {1: "mono8", 3: "bgr8", 4: "bgra8"}
-
-Clock = Callable[[], int]
-"""Returns ROS time in ns."""
-
-
-class Link(NamedTuple):
-    """News of a source: it is connected, or why it is not."""
-
-    is_up: bool
-    why: str = ""
-
-
-class Unusable(NamedTuple):
-    """A frame that no message can carry, and why."""
-
-    why: str
-
-
-class UnreachableError(InputError):
-    """No camera is attached, or no server answers; one may later."""
-
-
-Item = RecordedMessage | Unusable | Link
-
-
-class Source(NamedTuple):
-    """A camera or network stream that comes and goes."""
-
-    name: str
-    """As the user gave it."""
-    kinds: tuple[str, ...]
-    """Kinds of its messages, of "events" and "image"."""
-    connect: Callable[[], dv.io.InputBase]
-    max_silence_s: float
-
-    def __str__(self) -> str:
-        return self.name
-
-    def items(self, stop: threading.Event, now_ns: Clock) -> Iterator[Item]:
-        """Yield messages, stamped when they come, and news of the connection until `stop` is set.
-
-        Raises InputError if the first connection fails for a reason that waiting does not remove.
-        """
-        # The first messages take a second, in which dv-processing drops data.
-        event_packet(0, b"", "mono", (1, 1))
-        image(0, np.zeros((1, 1), np.uint8), "mono8")
-        was_up, pause_s = False, RETRY_S
-        while not stop.is_set():
-            why = "it has gone"
-            try:
-                # No name holds the reader, because a device can be opened again only when it was released.
-                items = _read(self.connect(), self.kinds, stop, now_ns, self.max_silence_s)
-                was_up = True
-                yield Link(True)
-                with closing(items):
-                    for item in items:
-                        pause_s = RETRY_S
-                        yield item
-            # A new process frees the memory.
-            except MemoryError:
-                raise
-            except Exception as error:
-                stays = isinstance(error, (InputError, ImportError))
-                if stays and not isinstance(error, UnreachableError) and not was_up:
-                    raise
-                why = str(error) if isinstance(error, InputError) else _message(error)
-            if not stop.is_set():
-                yield Link(False, why)
-            stop.wait(pause_s)
-            pause_s = min(2 * pause_s, MAX_RETRY_S)
 
 
 def open_sources(source: str, frames: str) -> list[Source]:
@@ -121,7 +49,8 @@ def open_sources(source: str, frames: str) -> list[Source]:
     if kind != "camera":
         raise InputError(f"source is '{source}', which is no camera or stream: give {SOURCES}")
     name = f"camera {serial}" if serial else "the camera"
-    return [Source(name, ("events", "image"), lambda: _open_camera(serial), math.inf)]
+    kinds = ("events", "image")
+    return [Source(name, kinds, partial(_open_camera, serial), partial(_read, kinds, math.inf))]
 
 
 def _stream(kind: str, text: str) -> Source:
@@ -133,7 +62,8 @@ def _stream(kind: str, text: str) -> Source:
     if not host or not port:
         raise InputError(f"'{text}' is no address of a dv stream: write it as tcp://HOST:PORT")
     name = f"tcp://{host}:{port}"
-    return Source(name, (kind,), lambda: _connect(name, host, port, kind), MAX_SILENCE_S)
+    connect, read = partial(_connect, name, host, port, kind), partial(_read, (kind,), MAX_SILENCE_S)
+    return Source(name, (kind,), connect, read)
 
 
 def _connect(name: str, host: str, port: int, kind: str) -> dv.io.NetworkReader:
@@ -147,7 +77,7 @@ def _connect(name: str, host: str, port: int, kind: str) -> dv.io.NetworkReader:
         reader = dv.io.NetworkReader(ip, port)
     except (OSError, RuntimeError, ValueError, LookupError, struct.error) as error:
         raise UnreachableError(
-            f"{name} cannot be reached ({_message(error)}): start the camera's software there and let it "
+            f"{name} cannot be reached ({reason(error)}): start the camera's software there and let it "
             f"serve {kind}"
         ) from error
     if not (reader.isEventStreamAvailable() if kind == "events" else reader.isFrameStreamAvailable()):
@@ -180,12 +110,12 @@ def _library() -> ModuleType:
 
 
 def _read(
-    reader: dv.io.InputBase,
     kinds: tuple[str, ...],
+    max_silence_s: float,
+    reader: dv.io.InputBase,
     stop: threading.Event,
     now_ns: Clock,
-    max_silence_s: float,
-) -> Generator[RecordedMessage | Unusable]:
+) -> Generator[Item]:
     """Yield messages and unusable frames until the connection ends, is silent for long or `stop` is set."""
     has_events = "events" in kinds
     has_frames = "image" in kinds and reader.isFrameStreamAvailable()
@@ -198,11 +128,8 @@ def _read(
         batch = _take_events(reader, size) if has_events else None
         frame = reader.getNextFrame() if has_frames else None
         if batch:
-            stamp_ns = now_ns()
-            base_ns = int(batch.t.min()) * 1000
-            data = event_packet(stamp_ns, encode_mono(batch, base_ns), "mono", size, seq, base_ns)
+            yield mono_packet(batch, now_ns(), seq)
             seq += 1
-            yield RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
         if frame is not None:
             yield _frame_message(frame.image, now_ns())
         if batch or frame is not None:
@@ -233,9 +160,3 @@ def _frame_message(pixels: np.ndarray, stamp_ns: int) -> RecordedMessage | Unusa
     if channels not in _ENCODINGS or pixels.dtype != np.uint8 or not pixels.size:
         return Unusable(f"a frame has {pixels.size} values of {pixels.dtype} in {channels} channels")
     return RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, pixels, _ENCODINGS[channels]))
-
-
-def _message(error: Exception) -> str:
-    """Return the message of an error of dv-processing without the position in its code."""
-    text = str(error).partition("\nStacktrace")[0].partition(" [system:")[0].strip()
-    return (text.splitlines() or [type(error).__name__])[-1].rstrip(".")

@@ -23,6 +23,14 @@ STILL_PACKETS = 10_000
 """Number of packets without events after which their interval doubles: a small file may last for years."""
 
 
+def mono_packet(batch: EventBatch, stamp_ns: int, seq: int) -> RecordedMessage:
+    """Return an EventPacket; raises ValueError if the events are more than 4 s apart."""
+    base_ns = int(batch.t.min()) * 1000 if len(batch) else stamp_ns
+    size = batch.width, batch.height
+    data = event_packet(stamp_ns, encode_mono(batch, base_ns), "mono", size, seq, base_ns)
+    return RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
+
+
 class PacketCutter:
     """Cuts one sensor's batches into EventPackets on ROS time = sensor time.
 
@@ -71,12 +79,9 @@ class PacketCutter:
             yield self._packet(t_us, self._last[:0])
 
     def _packet(self, t_us: int, batch: EventBatch) -> RecordedMessage:
-        stamp_ns, self._stamped_us = t_us * 1000, t_us
-        base_ns = int(batch.t.min(initial=t_us)) * 1000
-        size = batch.width, batch.height
-        data = event_packet(stamp_ns, encode_mono(batch, base_ns), "mono", size, self._seq, base_ns)
+        self._stamped_us = t_us
         self._seq += 1
-        return RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
+        return mono_packet(batch, t_us * 1000, self._seq - 1)
 
     def _check(self, batch: EventBatch) -> None:
         size = f"{batch.width}x{batch.height}"

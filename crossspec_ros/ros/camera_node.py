@@ -1,4 +1,4 @@
-"""The camera node: publish an iniVation camera or a dv network stream as a driver would."""
+"""What the nodes of cameras share: publish sources as a driver would, and report their state."""
 
 from __future__ import annotations
 
@@ -6,42 +6,46 @@ import math
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
 from event_camera_msgs.msg import EventPacket
 from rclpy.executors import ExternalShutdownException
+from rclpy.publisher import Publisher
 from sensor_msgs.msg import Image
 
 from crossspec_ros.captioning.health import Status
 from crossspec_ros.errors import InputError, plain_text
+from crossspec_ros.events.camera_source import Backlog, Source, Unusable
 from crossspec_ros.events.cdr import RecordedMessage
-from crossspec_ros.events.dv_camera import Source, Unusable, open_sources
 from crossspec_ros.ros.diagnostics import Updater
 from crossspec_ros.ros.messages import reliable
-from crossspec_ros.ros.node import LOG_S, GuardedNode
-from crossspec_ros.ros.run import NodeError, run
-from crossspec_ros.settings import CameraSettings
+from crossspec_ros.ros.node import LOG_S, GuardedNode, Kind
+from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.pulse import Pulse
 
 _STOP_STEP_S = 0.1
 
 
-class DvCameraNode(GuardedNode):
-    """Publishes each source in its own thread, while `capture` waits for their end."""
+class CameraNode(GuardedNode):
+    """Publishes each source in its own thread, while `capture` waits for their end.
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__("dv_camera", **options)
-        settings = self.declare(CameraSettings)
-        self._sources = open_sources(settings.source, settings.frames_source)
+    `open_sources` returns the sources that settings of this kind name.
+    """
+
+    def __init__(
+        self, kind: type[Kind], open_sources: Callable[[Kind], Sequence[Source]], **options: Any
+    ) -> None:
+        super().__init__(kind.node, **options)
+        self._sources = open_sources(self.declare(kind))
         # A reliable publisher matches reliable and best-effort subscribers.
-        self._topics = {
-            "events": self.create_publisher(EventPacket, "event_camera/events", reliable(1000)),
-            "image": self.create_publisher(Image, "camera/image_raw", reliable(10)),
-        }
+        events = self.create_publisher(EventPacket, "event_camera/events", reliable(1000))
+        self._topics = {"events": events}
         self._published = Counter[str](events=0, image=0)
-        self._disconnections, self._unusable = Counter[Source](), Counter[Source]()
+        self._disconnections, self._unusable, self._dropped = (Counter[Source]() for _ in range(3))
+        self._waiting: dict[Source, int] = {}
         self._complaints: dict[Source, str] = {}
         self._stop = threading.Event()
         self._pulses = {source: Pulse(_part(source)) for source in self._sources}
@@ -54,7 +58,7 @@ class DvCameraNode(GuardedNode):
 
         Raises InputError if a source is invalid, and ExternalShutdownException when ROS shuts down.
         """
-        with ThreadPoolExecutor(len(self._sources), "dv_camera") as pool:
+        with ThreadPoolExecutor(len(self._sources), "camera") as pool:
             try:
                 ends = [pool.submit(self._follow, source) for source in self._sources]
                 while not (over := wait(ends, _STOP_STEP_S, FIRST_COMPLETED).done):
@@ -84,12 +88,15 @@ class DvCameraNode(GuardedNode):
         for item in source.items(self._stop, lambda: self.get_clock().now().nanoseconds):
             if isinstance(item, RecordedMessage):
                 with self._pulses[source].busy():
-                    self._topics[item.kind].publish(item.data)
+                    self._publisher(item.kind).publish(item.data)
                 self._published[item.kind] += 1
             elif isinstance(item, Unusable):
                 self._unusable[source] += 1
                 text = f"{name}: {item.why}, which is skipped: check the server"
                 log.warning(plain_text(text), throttle_duration_sec=LOG_S)
+            elif isinstance(item, Backlog):
+                self._waiting[source] = item.waiting
+                self._dropped[source] += item.dropped
             elif item.is_up:
                 is_up = True
                 self._complaints.pop(source, None)
@@ -105,6 +112,13 @@ class DvCameraNode(GuardedNode):
                     log.warning(complaint)
                     logged, lost_s = complaint, time.monotonic()
 
+    def _publisher(self, kind: str) -> Publisher:
+        """Return the publisher of a kind of messages; that of images is created with the first image."""
+        if kind not in self._topics:
+            # Earlier, a camera without frames would look like a second RGB camera.
+            self._topics[kind] = self.create_publisher(Image, "camera/image_raw", reliable(10))
+        return self._topics[kind]
+
     def _fill(self, source: Source, status: Status) -> None:
         """Fill the row of a source in the diagnostics."""
         names = {"events": "packets", "image": "frames"}
@@ -112,16 +126,12 @@ class DvCameraNode(GuardedNode):
         status.faults(
             {"disconnections": self._disconnections[source], "unusable_messages": self._unusable[source]}
         )
+        if source in self._waiting:
+            status.add("waiting_packets", self._waiting[source])
+            status.faults({"dropped_packets": self._dropped[source]})
         if complaint := self._complaints.get(source):
             status.warn("connection", complaint)
 
 
 def _part(source: Source) -> str:
     return " and ".join(source.kinds)
-
-
-main = partial(run, DvCameraNode, work=DvCameraNode.capture)
-"""Run the executable `dv_camera`."""
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,7 @@ MODULES = {
     "synchronizer": "crossspec_ros.ros.synchronizer_node",
     "captioner": "crossspec_ros.ros.captioner_node",
     "dsec_player": "crossspec_ros.ros.player_node",
-    "dv_camera": "crossspec_ros.ros.camera_node",
+    "dv_camera": "crossspec_ros.ros.dv_camera_node",
 }
 """Module of each node."""
 

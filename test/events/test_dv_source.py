@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from functools import partial
 
-from crossspec_ros.events.dv_camera import Link, Source
+from crossspec_ros.events.camera_source import Link, Source
+from crossspec_ros.events.dv_camera import _read
 
 
 class Stalled:
@@ -33,7 +35,8 @@ def test_source_releases_device_before_reopening():
         return camera
 
     news, stop = [], threading.Event()
-    for item in Source("the camera", ("events",), connect, math.inf).items(stop, lambda: 0):
+    read = partial(_read, ("events",), math.inf)
+    for item in Source("the camera", ("events",), connect, read).items(stop, lambda: 0):
         news.append(item)
         if len(news) == 6:
             stop.set()

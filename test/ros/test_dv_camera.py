@@ -8,28 +8,23 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 
 import dv_processing as dv
 import numpy as np
 import pytest
+from camera_stage import CameraStage
 from crossspec_lab.trials.processes import free_ports
-from event_camera_msgs.msg import EventPacket
-from outsider import outsider, spinning
-from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from refusals import refused
-from sensor_msgs.msg import Image
 from serving import serving
 
-from crossspec_ros.captioning.health import Status
 from crossspec_ros.errors import InputError
 from crossspec_ros.events import dv_camera
+from crossspec_ros.events.camera_source import Link, Source, Unusable
 from crossspec_ros.events.cdr import IMAGE, RecordedMessage, image
-from crossspec_ros.events.dv_camera import Link, Unusable, open_sources
-from crossspec_ros.events.stream import PacketStream
-from crossspec_ros.ros.camera_node import DvCameraNode
+from crossspec_ros.events.dv_camera import open_sources
+from crossspec_ros.ros.dv_camera_node import make_node
 
-BEST_EFFORT = QoSProfile(depth=1000, reliability=ReliabilityPolicy.BEST_EFFORT)
 SIZE = (346, 260)
 BATCHES, EVENTS = 30, 100
 
@@ -60,34 +55,10 @@ time.sleep(60)
 """
 
 
-class Stage:
-    """A node that captures in a thread, and its messages."""
-
-    def __init__(self, stack, parameters):
-        self.packets, self.images = [], []
-        observer = stack.enter_context(outsider())
-        self.wait, subscribe = observer.wait, observer.node.create_subscription
-        subscribe(EventPacket, "event_camera/events", self.packets.append, BEST_EFFORT)
-        subscribe(Image, "camera/image_raw", self.images.append, BEST_EFFORT)
-        overrides = [Parameter(name, value=value) for name, value in parameters.items()]
-        self.node = stack.enter_context(spinning(lambda: DvCameraNode(parameter_overrides=overrides)))
-        self.wait(lambda: self.node.count_subscribers("camera/image_raw"))
-        self.thread = threading.Thread(target=self.node.capture)
-        self.thread.start()
-        stack.callback(self.thread.join)
-        stack.callback(self.node.stop)
-
-    def events(self):
-        """Return ROS times in ns and y of all events."""
-        stream = PacketStream()
-        batches = [stream.decode(packet)[1] for packet in self.packets]
-        return np.concatenate([batch.t for batch in batches]), np.concatenate([batch.y for batch in batches])
-
-
 @pytest.fixture
 def stage():
     with ExitStack() as stack:
-        yield lambda **parameters: Stage(stack, parameters)
+        yield lambda **parameters: CameraStage(stack, make_node, parameters)
 
 
 def test_stream_is_complete_before_and_after_a_reconnection(stage):
@@ -110,18 +81,9 @@ def test_stream_is_complete_before_and_after_a_reconnection(stage):
             assert (stage.images[-1].encoding, stage.images[-1].data[0]) == ("bgr8", 28)
             process.send_signal(signal.SIGKILL)
             stage.wait(lambda number=number: [*stage.node._disconnections.values()] == [number] * 2)
-    events, images = rows(stage.node)
+    events, images = stage.rows()
     assert [row.values["disconnections"] for row in (events, images)] == ["2", "2"]
     assert f"events of tcp://127.0.0.1:{ports[0]}" in events.message
-
-
-def rows(node):
-    """Return the rows of a node's sources in its diagnostics."""
-    filled = []
-    for source in node._sources:
-        filled.append(Status(str(source)))
-        node._fill(source, filled[-1])
-    return filled
 
 
 def items(source, stop=None):
@@ -182,7 +144,8 @@ def source_of(*readers):
             return bool(left) or self.set()
 
     stop = Stop()
-    return dv_camera.Source("a stand-in", ("image",), connect, 1.0).items(stop, lambda: 7), stop
+    read = partial(dv_camera._read, ("image",), 1.0)
+    return Source("a stand-in", ("image",), connect, read).items(stop, lambda: 7), stop
 
 
 def test_unusable_frame_is_skipped_and_the_link_stays():
@@ -217,7 +180,7 @@ def test_missing_camera_is_reported_and_retried(stage, capfd):
         pytest.skip("a camera is attached")
     stage = stage(source="camera")
     stage.wait(lambda: stage.node._complaints)
-    complaint = rows(stage.node)[0].message
+    complaint = stage.rows()[0].message
     assert complaint == (
         "events and image of the camera: no iniVation camera can be opened (attached: none): plug it in, end "
         "other programs that have it, and install iniVation's udev rules; trying again"
@@ -245,7 +208,7 @@ def test_other_sources_are_refused(options, code, named):
 def test_losses_and_unusable_frames_fill_no_log(stage, monkeypatch, capfd):
     frame = image(0, np.zeros((6, 8), np.uint8), "mono8")
 
-    class Source:
+    class StandIn:
         kinds = ("image",)
 
         def __str__(self):
@@ -260,11 +223,11 @@ def test_losses_and_unusable_frames_fill_no_log(stage, monkeypatch, capfd):
                 yield RecordedMessage(0, "image", IMAGE, frame)
                 yield Unusable("a frame has 2 channels")
 
-    monkeypatch.setattr("crossspec_ros.ros.camera_node.open_sources", lambda *options: (Source(),))
+    monkeypatch.setattr("crossspec_ros.ros.dv_camera_node.open_sources", lambda *options: [StandIn()])
     stage = stage()
     stage.thread.join(20.0)
     assert stage.node._published["image"] == 3
-    (row,) = rows(stage.node)
+    (row,) = stage.rows()
     assert (row.values["disconnections"], row.values["unusable_messages"]) == ("100", "3")
     logged = capfd.readouterr().err
     assert [logged.count(word) for word in ("connected", "it has gone", "2 channels")] == [2, 1, 1]

@@ -20,7 +20,7 @@ from crossspec_ros.events.cdr import DVS_EVENTS, IMAGE, RecordedMessage, image
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.ros.camera_node import DvCameraNode
+from crossspec_ros.ros import dv_camera_node
 from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.player_node import PlayerNode
 from crossspec_ros.ros.synchronizer_node import SynchronizerNode
@@ -102,6 +102,17 @@ def raw_recording(path):
     return path
 
 
+def with_images(make):
+    """Return a function that makes a camera node as it is from the first image on."""
+
+    def made(**options):
+        node = make(**options)
+        node._publisher("image")
+        return node
+
+    return made
+
+
 @pytest.fixture(scope="module")
 def created(tmp_path_factory):
     """Return the topics by node and the services, for every message type and without remappings."""
@@ -115,7 +126,7 @@ def created(tmp_path_factory):
         (lambda **options: CaptionerNode(lambda params: FakeDecoder(), **options), {}),
         (PlayerNode, {"path": str(share_dir() / "rosbags" / "synthetic_drive")}),
         (PlayerNode, {"path": str(raw)}),
-        (DvCameraNode, {"source": "tcp://127.0.0.1:7"}),
+        (with_images(dv_camera_node.make_node), {"source": "tcp://127.0.0.1:7"}),
     ):
         overrides = [Parameter(name, value=value) for name, value in parameters.items()]
         with spinning(
