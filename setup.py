@@ -77,6 +77,7 @@ setup(
         "serve": names("requirements-serve.txt"),
         "real": names("requirements-real.txt"),
         "gguf": names("requirements-gguf.txt"),
+        "camera": names("requirements-camera.txt"),
         "view": names("requirements-view.txt"),
         "test": [
             name for kind in ("dev", "codecs", "serve", "lab") for name in names(f"requirements-{kind}.txt")
@@ -97,6 +98,7 @@ setup(
             "captioner = crossspec_ros.ros.executables:captioner",
             "dsec_player = crossspec_ros.ros.executables:dsec_player",
             "dv_camera = crossspec_ros.ros.executables:dv_camera",
+            "usb_camera = crossspec_ros.ros.executables:usb_camera",
         ],
         "pytest11": ["crossspec = crossspec_ros.regress.plugin"],
     },

@@ -304,6 +304,17 @@ class CameraSettings(Settings):
 
 
 @dataclass(frozen=True)
+class UsbCameraSettings(Settings):
+    """The camera at a USB port that usb_camera publishes."""
+
+    node = "usb_camera"
+
+    serial: str = setting(
+        "", "Serial number of the USB camera. Empty: the first that is found.", group="launch"
+    )
+
+
+@dataclass(frozen=True)
 class ServeSettings(_Loaded):
     """The options of `crossspec serve`, and the `args` in config/serve.yaml."""
 
@@ -321,5 +332,6 @@ class ServeSettings(_Loaded):
 
 
 NODES: dict[str, type[Settings]] = {
-    kind.node: kind for kind in (SynchronizerSettings, CaptionerSettings, PlayerSettings, CameraSettings)
+    kind.node: kind
+    for kind in (SynchronizerSettings, CaptionerSettings, PlayerSettings, CameraSettings, UsbCameraSettings)
 }

@@ -11,16 +11,18 @@ from launch_ros.actions import Node
 from crossspec_ros.errors import InputError
 from crossspec_ros.parameter import nearest
 from crossspec_ros.ros.launch_actions import Guest, arguments, launch_description
-from crossspec_ros.settings import CameraSettings, CaptionerSettings, SynchronizerSettings
+from crossspec_ros.settings import CameraSettings, CaptionerSettings, SynchronizerSettings, UsbCameraSettings
 
 EVENTS = "event_camera/events"
 DRIVERS = {"davis": "libcaer_driver", "dvxplorer": "libcaer_driver", "prophesee": "metavision_driver"}
-CAMERAS = (*DRIVERS, "dv_network", "topics")
+CAMERAS = (*DRIVERS, "usb", "dv_network", "topics")
+OPTIONS = {"dv_network": ("source", "frames_source"), "usb": ("serial",)}
+"""Arguments of a single camera."""
 ARGUMENTS = {
     "camera": (None, f"Camera: one of {', '.join(CAMERAS)}. topics starts no driver."),
     "events": (EVENTS, "Topic of the events, for camera:=topics."),
     "image": ("", "Topic of the images. Empty: libcaer_driver's for a DAVIS, or else camera/image_raw."),
-    **arguments("live.yaml", "true", CameraSettings, CaptionerSettings),
+    **arguments("live.yaml", "true", CameraSettings, UsbCameraSettings, CaptionerSettings),
 }
 
 
@@ -33,13 +35,14 @@ def nodes(guest: Guest) -> list[Node]:
         raise InputError(f"camera:={camera} publishes {EVENTS}: set camera:=topics to name another topic")
     if camera == "dv_network" and not guest["source"]:
         raise InputError("camera:=dv_network has no source: set source:=tcp://HOST:PORT")
-    if camera != "dv_network" and guest["source"] + guest["frames_source"]:
-        raise InputError(f"camera:={camera} has no source and frames_source: set camera:=dv_network")
+    for other, names in OPTIONS.items():
+        if camera != other and any(guest[name] for name in names):
+            raise InputError(f"camera:={camera} has no {' and '.join(names)}: set camera:={other}")
     driver = DRIVERS.get(camera, "")
     is_installed = driver in get_packages_with_prefixes()
     if camera == "prophesee" and not is_installed:
         package = f"ros-{os.environ.get('ROS_DISTRO', '$ROS_DISTRO')}-metavision-driver"
-        raise InputError(f"{driver} is not installed: sudo apt install {package}")
+        raise InputError(f"{driver} is not installed: sudo apt install {package}, or set camera:=usb")
     # The topic image_raw of other drivers may show rendered events.
     is_davis = is_installed and camera == "davis"
     image = guest["image"] or ("event_camera/image_raw" if is_davis else "camera/image_raw")
@@ -55,7 +58,7 @@ def nodes(guest: Guest) -> list[Node]:
         options = guest.options("event_camera")
         started.append(Node(package=driver, executable="driver_node", parameters=[values], **options))
     elif camera != "topics":
-        started.append(guest.node(CameraSettings))
+        started.append(guest.node(UsbCameraSettings if camera == "usb" else CameraSettings))
     return started
 
 

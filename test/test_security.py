@@ -50,6 +50,7 @@ def may(enclave, what, name):
         ("captioner", "dsec_player", ["/captioner/report"]),
         ("dsec_player", "synchronizer", ["/event_camera/events", "/camera/image_raw/compressed", "/clock"]),
         ("dv_camera", "synchronizer", ["/event_camera/events"]),
+        ("usb_camera", "synchronizer", ["/event_camera/events", "/camera/image_raw"]),
         ("event_camera", "synchronizer", ["/event_camera/events"]),
         ("captioner", "operator", ["/captioner/caption", "/captioner/latency/total", "/diagnostics"]),
     ],

@@ -37,6 +37,8 @@ RISING = {
     "raise queue_size and queue_mb",
     "unusable_messages": "invalid messages arrive: read the node's log",
     "failed_callbacks": "callbacks fail: read last_failure, and check the sender of the messages",
+    "dropped_packets": "the camera's packets are read too slowly and dropped: relieve the CPU, or let the "
+    "camera send fewer events",
     "disconnections": "the connection to the camera was lost: check its cable, power and server",
     # of the contents of windows
     "rgb_missing": "windows have no frames: check the RGB camera, and the synchronizer's row images",

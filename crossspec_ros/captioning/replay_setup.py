@@ -116,7 +116,7 @@ class ReplaySetup:
     def nodes(self) -> dict[str, dict[str, Value]]:
         """The parameters by node, the player last."""
         nodes = read_config(self.file)
-        del nodes["dv_camera"]
+        del nodes["dv_camera"], nodes["usb_camera"]
         for node, values in nodes.items():
             names = {param.argument: param.name for param in NODES[node].params() if param.group}
             flags = {name: value for name, value in self.flags.items() if value is not None}

@@ -11,6 +11,7 @@ MODULES = {
     "captioner": "crossspec_ros.ros.captioner_node",
     "dsec_player": "crossspec_ros.ros.player_node",
     "dv_camera": "crossspec_ros.ros.dv_camera_node",
+    "usb_camera": "crossspec_ros.ros.usb_camera_node",
 }
 """Module of each node."""
 
@@ -20,4 +21,4 @@ def _run(node: str) -> None:
     import_module(MODULES[node]).main()
 
 
-synchronizer, captioner, dsec_player, dv_camera = (partial(_run, node) for node in MODULES)
+synchronizer, captioner, dsec_player, dv_camera, usb_camera = (partial(_run, node) for node in MODULES)

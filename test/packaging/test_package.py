@@ -20,7 +20,7 @@ from crossspec_ros.errors import InputError
 from crossspec_ros.models.hub import is_hub_id, target_path
 
 ROOT = Path(__file__).resolve().parents[2]
-NODES = {"captioner", "crossspec", "dsec_player", "dv_camera", "synchronizer"}
+NODES = {"captioner", "crossspec", "dsec_player", "dv_camera", "synchronizer", "usb_camera"}
 
 
 @pytest.mark.nightly

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from reference_pages import _without_launch
 from refusals import refused
 
 from crossspec_ros.paths import share_dir
@@ -24,11 +26,53 @@ sys.path.insert(0, "scripts")
 from reference_pages import ROOT, arguments_of
 for name in [name for name in sys.modules if name.startswith("crossspec_ros")]:
     del sys.modules[name]
-sys.modules |= dict.fromkeys(["torch", "numba", "rosbags", "h5py", "dv_processing", "evt3"])
+libraries = ["torch", "numba", "rosbags", "h5py", "dv_processing", "neuromorphic_drivers", "evt3"]
+sys.modules |= dict.fromkeys(libraries)
 for file in (ROOT / "launch").glob("*.launch.py"):
     arguments_of(file)
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.fixture
+def started(monkeypatch, tmp_path):
+    """Return a function that returns the nodes of live.launch.py and their remappings, without a driver."""
+    monkeypatch.setenv("AMENT_PREFIX_PATH", str(tmp_path))
+    with _without_launch():
+        live = runpy.run_path(str(ROOT / "launch" / "live.launch.py"))
+    defaults = {name: default or "" for name, (default, _) in live["ARGUMENTS"].items()}
+
+    class Fake(dict):
+        def node(self, settings, remappings=()):
+            return settings.node, dict(remappings)
+
+    return lambda **arguments: dict(live["nodes"](Fake(defaults | arguments)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "node"),
+    [
+        ({"camera": "usb", "serial": "0042"}, "usb_camera"),
+        ({"camera": "dv_network", "source": "tcp://127.0.0.1:7777"}, "dv_camera"),
+        ({"camera": "topics"}, None),
+    ],
+)
+def test_live_starts_the_node_of_the_camera(started, arguments, node):
+    nodes = started(**arguments)
+    assert nodes.keys() == {"synchronizer", "captioner", node} - {None}
+    assert nodes["synchronizer"] == {"events": "event_camera/events", "image": "camera/image_raw"}
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        ("serial-of-another-camera", {"camera": "davis", "serial": "0042"}),
+        ("source-of-usb-camera", {"camera": "usb", "source": "tcp://127.0.0.1:7777"}),
+    ],
+)
+def test_argument_of_another_camera_is_refused(started, code, arguments):
+    with refused(code):
+        started(**arguments)
 
 
 @pytest.fixture

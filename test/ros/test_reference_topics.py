@@ -20,7 +20,7 @@ from crossspec_ros.events.cdr import DVS_EVENTS, IMAGE, RecordedMessage, image
 from crossspec_ros.events.dvs import encode_dvs
 from crossspec_ros.paths import share_dir
 from crossspec_ros.recordings.bag import write_bag
-from crossspec_ros.ros import dv_camera_node
+from crossspec_ros.ros import dv_camera_node, usb_camera_node
 from crossspec_ros.ros.captioner_node import CaptionerNode
 from crossspec_ros.ros.player_node import PlayerNode
 from crossspec_ros.ros.synchronizer_node import SynchronizerNode
@@ -127,6 +127,7 @@ def created(tmp_path_factory):
         (PlayerNode, {"path": str(share_dir() / "rosbags" / "synthetic_drive")}),
         (PlayerNode, {"path": str(raw)}),
         (with_images(dv_camera_node.make_node), {"source": "tcp://127.0.0.1:7"}),
+        (with_images(usb_camera_node.make_node), {}),
     ):
         overrides = [Parameter(name, value=value) for name, value in parameters.items()]
         with spinning(

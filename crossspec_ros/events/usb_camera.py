@@ -1,0 +1,108 @@
+"""Live event cameras at a USB port, through neuromorphic-drivers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from crossspec_ros.errors import InputError
+from crossspec_ros.events.batch import EventBatch
+from crossspec_ros.events.camera_source import Backlog, Clock, Item, Source, UnreachableError, reason
+from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
+from crossspec_ros.events.packets import MAX_EVENTS, mono_packet
+
+_IS_EVT3 = {
+    "prophesee_evk4": True,
+    "prophesee_evk3_hd": True,
+    "inivation_dvxplorer": False,
+    "inivation_davis346": False,
+}
+"""Whether a kind of camera sends EVT3, which is published as it comes; the library decodes the others."""
+_MAX_WAIT_S = 0.1
+_MIN_PACKET_S = 0.002
+"""Pause after a read that leaves nothing behind, because many small messages cost more than a few large."""
+_MAX_TRANSFERS = 8
+"""Maximum USB transfers of at most 128 kB in a packet, for DDS carries a megabyte well."""
+
+
+def open_camera(serial: str) -> Source:
+    """Return the camera with this serial number, or the first one that is found if it is empty."""
+    name = f"USB camera {serial}" if serial else "the USB camera"
+    return Source(name, ("events", "image"), partial(_connect, serial), _read)
+
+
+def _connect(serial: str) -> Any:
+    try:
+        import neuromorphic_drivers as nd
+    except ImportError:
+        raise InputError(
+            "usb_camera needs neuromorphic_drivers: run pip install neuromorphic-drivers"
+        ) from None
+    failure = ""
+    for kind, is_raw in _IS_EVT3.items():
+        # Without a configuration, the library also searches the network.
+        configuration = getattr(nd, kind).Configuration()
+        try:
+            return nd.open(
+                configuration,
+                iterator_timeout=_MAX_WAIT_S,
+                raw=is_raw,
+                serial=serial or None,
+                iterator_maximum_raw_packets=_MAX_TRANSFERS,
+            )
+        except RuntimeError as error:
+            # The message for an absent camera has this word.
+            failure = failure if "found" in str(error) else reason(error)
+    named = f" with the serial number {serial}" if serial else ""
+    if failure:
+        raise UnreachableError(
+            f"no USB camera{named} can be opened ({failure}): run neuromorphic-drivers-install-udev-rules "
+            f"and the command that it prints, and plug the camera in again"
+        )
+    raise UnreachableError(
+        f"no USB camera{named} is attached and free: plug it in, or end the program that uses it"
+    )
+
+
+def _read(device: Any, stop: threading.Event, now_ns: Clock) -> Generator[Item]:
+    """Yield messages and the backlog until `stop` is set; raises UnreachableError once the camera is gone."""
+    numbers, dropped = count(), 0
+    with device:
+        size = device.properties().width, device.properties().height
+        while not stop.is_set():
+            try:
+                status, packet = next(device)
+            except RuntimeError as error:
+                raise UnreachableError(
+                    f"the camera is gone ({reason(error)}): check its cable, and plug it in again"
+                ) from error
+            if status.ring is None or packet is None:
+                continue
+            yield Backlog(status.ring.backlog, status.ring.dropped_packets - dropped)
+            dropped = status.ring.dropped_packets
+            stamp_ns = now_ns()
+            if isinstance(packet, bytes):
+                data = event_packet(stamp_ns, packet, "evt3", size, next(numbers))
+                yield RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
+            else:
+                for batch in _batches(packet.polarity_events, size):
+                    yield mono_packet(batch, stamp_ns, next(numbers))
+                # A DVXplorer has no frames.
+                for frame in getattr(packet, "frames", ()):
+                    yield RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, frame.pixels, "mono16"))
+            if not status.ring.backlog:
+                stop.wait(_MIN_PACKET_S)
+
+
+def _batches(events: np.ndarray | None, size: tuple[int, int]) -> Generator[EventBatch]:
+    """Cut the events of a packet, fields t in us, x, y and on, into batches for a message each."""
+    if events is None:
+        return
+    for start in range(0, len(events), MAX_EVENTS):
+        t, x, y, on = (events[name][start : start + MAX_EVENTS] for name in ("t", "x", "y", "on"))
+        yield EventBatch(t.astype(np.int64), x, y, on.astype(np.uint8), *size)

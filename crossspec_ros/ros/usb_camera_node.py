@@ -1,0 +1,17 @@
+"""The node usb_camera: publish an event camera at a USB port as a driver would."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from crossspec_ros.events.usb_camera import open_camera
+from crossspec_ros.ros.camera_node import CameraNode
+from crossspec_ros.ros.run import run
+from crossspec_ros.settings import UsbCameraSettings
+
+make_node = partial(CameraNode, UsbCameraSettings, lambda one: [open_camera(one.serial)])
+main = partial(run, make_node, work=CameraNode.capture)
+"""Run the executable `usb_camera`."""
+
+if __name__ == "__main__":
+    main()
