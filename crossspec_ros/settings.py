@@ -126,7 +126,7 @@ class SynchronizerSettings(_Stream, PairSettings):
         choices=IMAGE_TRANSPORTS,
     )
     event_images: int = setting(
-        0, "Event images per window. 0: number and kind of the draft's, or 5 without a draft.", 0, 32
+        0, "Event images per window. 0: as the draft needs, by its config.json; 5 without a draft.", 0, 32
     )
     event_image_ms: int = setting(
         0,

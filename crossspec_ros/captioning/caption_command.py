@@ -66,17 +66,19 @@ def run(args: argparse.Namespace) -> None:
             totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
             special = {"nothing_seen": caption.source == "none", "unchanged": holds_ns is not None}
             totals.count(**{name: 1 for name, is_true in special.items() if is_true})
-        if topics:
+        if not windows:
+            raise InputError(
+                f"'{setup.path}' has no window to caption: use a recording with events or images"
+            )
+        totals.count(**counts)
+        console.print(totals.totals(), markup=False)
+        if args.json:
+            document: dict[str, Any] = {"recording": str(setup.path), "models": models}
+            document |= {"settings": setup.shaping, "windows": windows}
+            write_report(args.json, json.dumps(document | {"counts": counts}, indent=1) + "\n")
+        if args.write_bag:
             progress.update(task, description="writing the bag")
             write_captions(args.write_bag, topics, setup.recording if args.with_inputs else None)
-    if not windows:
-        raise InputError(f"'{setup.path}' has no window to caption: use a recording with events or images")
-    totals.count(**counts)
-    console.print(totals.totals(), markup=False)
-    if args.json:
-        document: dict[str, Any] = {"recording": str(setup.path), "models": models}
-        document |= {"settings": setup.shaping, "windows": windows}
-        write_report(args.json, json.dumps(document | {"counts": counts}, indent=1) + "\n")
 
 
 def _row(captioned: Captioned) -> dict[str, Any]:

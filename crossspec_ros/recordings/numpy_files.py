@@ -27,6 +27,7 @@ from crossspec_ros.recordings.tables import (
 
 _BINS = "event_bins"
 """Array of EventBench's files: objects, each a structured array of consecutive events."""
+_STATED = ("width", "height", "time_unit")
 _NUMBERED_NAME = re.compile(r"(.*?)(\d+)")
 
 
@@ -94,7 +95,8 @@ def _open_arrays(file: Path) -> Iterator[Mapping[str, Any]]:
         with np.load(file, allow_pickle=False) as arrays:
             if _BINS in arrays.files:
                 with arrays.zip.open(f"{_BINS}.npy") as stream:
-                    yield {"time_unit": "us", _BINS: _join_bins(file, _read_objects(stream))}
+                    stated = {name: arrays[name] for name in _STATED if name in arrays.files}
+                    yield {"time_unit": "us"} | stated | {_BINS: _join_bins(file, _read_objects(stream))}
             else:
                 yield arrays
         return

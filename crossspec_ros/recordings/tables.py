@@ -37,7 +37,7 @@ _MAX_BACK = 0.01
 """Reject a table when a larger fraction of times is more than a second before the previous one."""
 
 
-_SENSORS = ((128, 128), (240, 180), (320, 240), (346, 260), (320, 320), (640, 480), (768, 640), (1280, 720))
+_SENSORS = ((128, 128), (240, 180), (346, 260), (320, 320), (640, 480), (768, 640), (1280, 720))
 """(width, height) of common sensors, the smaller ones first."""
 _MAX_ASSUMED = 2048
 """Limit of width and height that coordinates suggest."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -46,8 +46,8 @@ Tick = Callable[[str], None]
 def run(args: argparse.Namespace) -> int:
     """Compare with goldens, or write them with `args.update`. Return 1 for differences."""
     folder = args.golden or golden_folder(args.path)
-    if storage_files(folder):
-        _refuse_options(args, folder)
+    if _is_bag(folder, args.path):
+        _refuse_options(vars(args), folder)
         return _report(args, compare(read_bag(folder), read_bag(args.path)), Page(), [])
     setup = Setup(args.path, args.config, vars(args))
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
@@ -69,10 +69,15 @@ def regress(
 ) -> list[Difference]:
     """Return the differences from the goldens in the folder `golden`, by default next to the bag.
 
-    Raises InputError if the goldens are missing or belong to another replay.
+    Two bags of captions are compared as they are. Raises InputError if the goldens are missing or belong to
+    another replay.
     """
     folder = golden_folder(Path(bag)) if golden is None else Path(golden)
     flags = {"models": None if models is None else str(models), "question": question}
+    if _is_bag(folder, Path(bag)):
+        _refuse_options(flags | {"config": config}, folder)
+        checks = compare(read_bag(folder), read_bag(Path(bag)))
+        return [difference for check in checks for difference in check.differences]
     with closing(Setup(Path(bag), None if config is None else Path(config), flags)) as setup:
         return [difference for check in compared(setup, folder) for difference in check.differences]
 
@@ -138,9 +143,14 @@ def _report(args: argparse.Namespace, checks: list[Check], page: Page, identity:
     return int(any(check.differences for check in checks))
 
 
-def _refuse_options(args: argparse.Namespace, golden: Path) -> None:
+def _is_bag(golden: Path, path: Path) -> bool:
+    """Test for a bag of captions. The goldens of the bag `path` may lie in its own folder."""
+    return bool(storage_files(golden)) and golden.resolve() != path.resolve()
+
+
+def _refuse_options(options: Mapping[str, Any], golden: Path) -> None:
     """Raise InputError for an option that does not apply to the comparison of two bags."""
-    for name, value in vars(args).items():
+    for name, value in options.items():
         if name not in _OF_BAGS and value not in (None, False):
             flag = f"--{name.replace('_', '-')}"
             raise InputError(f"{flag} does not apply, because the golden '{golden}' is a bag: omit {flag}")

@@ -206,7 +206,7 @@ def test_dat_without_size_assumes_a_sensor(tmp_path):
     words = struct.pack("<4I", 10, 1 << 28 | 200 << 14 | 303, 20, 100 << 14 | 7)
     source = DatEvents(saved(tmp_path / "x.dat", b"% Version 2\n\x0c\x08" + words))
     assert read(source) == ([[10, 303, 200, 1], [20, 7, 100, 0]], None)
-    assert source.format == "Prophesee dat, version 2, 320x240 assumed"
+    assert source.format == "Prophesee dat, version 2, 346x260 assumed"
 
 
 P, OTHER = "Prophesee", "rp1-cfe"

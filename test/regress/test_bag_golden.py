@@ -11,6 +11,7 @@ from stand_ins import write_models
 from crossspec_ros.captioning.caption_bag import window_topics, write_captions
 from crossspec_ros.captioning.code_replay import CodeReplay
 from crossspec_ros.cli import main
+from crossspec_ros.regress import regression
 from crossspec_ros.regress.bag_golden import read_bag
 from crossspec_ros.regress.golden import Setup
 
@@ -78,6 +79,7 @@ def test_bag_has_unchanged_windows(tmp_path, setup):
 def test_equal_bags_pass(setup, bag, tmp_path, capsys):
     copy = write(setup, tmp_path / "copy", FakeDecoder())
     assert regress(capsys, copy, "--golden", bag) == (0, [f"all {WINDOWS + 1} checks passed"])
+    assert regression.regress(copy, golden=bag) == []
 
 
 def test_differences_of_bags_are_named(setup, bag, tmp_path, capsys):
@@ -91,9 +93,9 @@ def test_differences_of_bags_are_named(setup, bag, tmp_path, capsys):
     assert all("blue" in output.read_text() for output in outputs)
 
 
-def test_options_of_a_replay_are_refused(bag, capsys):
+def test_options_of_a_replay_are_refused(setup, bag, capsys):
     for option in (["--update"], ["--question", "Who is there?"]):
-        code, (line,) = regress(capsys, bag, "--golden", bag, *option)
+        code, (line,) = regress(capsys, setup.path, "--golden", bag, *option)
         assert code == 2 and line.startswith(f"crossspec: error: {option[0]} does not apply")
 
 
