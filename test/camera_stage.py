@@ -28,9 +28,8 @@ class CameraStage:
         subscribe(Image, "camera/image_raw", self.images.append, BEST_EFFORT)
         overrides = [Parameter(name, value=value) for name, value in parameters.items()]
         self.node = stack.enter_context(spinning(lambda: make_node(parameter_overrides=overrides)))
-        # The first images would be lost before discovery.
-        self.node._publisher("image")
-        for topic in ("event_camera/events", "camera/image_raw"):
+        # Messages before discovery would be lost.
+        for topic in [publisher.topic_name for publisher in self.node._topics.values()]:
             self.wait(lambda topic=topic: observer.node.count_publishers(topic))
             self.wait(lambda topic=topic: self.node.count_subscribers(topic))
         self.thread = threading.Thread(target=self.node.capture)

@@ -17,7 +17,7 @@ THREADS = {
     ("telemetry/pulse.py", "Thread"): "watched by its pulse",
     ("ros/run.py", "Thread"): "of the executor, whose end is that of the node",
     ("captioning/rerun_log.py", "Thread"): "hangs with its viewer, which is to end no node",
-    ("ros/camera_node.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
+    ("ros/camera_base.py", "ThreadPoolExecutor"): "each thread adopts the pulse of its source",
 }
 NODES = {"Node", "LifecycleNode"}
 MAKERS = {"create_node", "ActionServer", "ActionClient", "create_guard_condition"}

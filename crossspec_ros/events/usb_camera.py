@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def _connect(serial: str) -> Any:
 
 def _read(device: Any, stop: threading.Event, now_ns: Clock) -> Generator[Item]:
     """Yield messages and the backlog until `stop` is set; raises UnreachableError once the camera is gone."""
-    numbers, dropped = count(), 0
+    seq, dropped = 0, 0
     with device:
         size = device.properties().width, device.properties().height
         while not stop.is_set():
@@ -83,15 +82,20 @@ def _read(device: Any, stop: threading.Event, now_ns: Clock) -> Generator[Item]:
                 ) from error
             if status.ring is None or packet is None:
                 continue
-            yield Backlog(status.ring.backlog, status.ring.dropped_packets - dropped)
-            dropped = status.ring.dropped_packets
+            newly_dropped = status.ring.dropped_packets - dropped
+            yield Backlog(status.ring.backlog, newly_dropped)
+            dropped += newly_dropped
+            # Subscribers count lost packets by the gaps.
+            seq += newly_dropped
             stamp_ns = now_ns()
             if isinstance(packet, bytes):
-                data = event_packet(stamp_ns, packet, "evt3", size, next(numbers))
+                data = event_packet(stamp_ns, packet, "evt3", size, seq)
                 yield RecordedMessage(stamp_ns, "events", EVENT_PACKET, data)
+                seq += 1
             else:
                 for batch in _batches(packet.polarity_events, size):
-                    yield mono_packet(batch, stamp_ns, next(numbers))
+                    yield mono_packet(batch, stamp_ns, seq)
+                    seq += 1
                 # A DVXplorer has no frames.
                 for frame in getattr(packet, "frames", ()):
                     yield RecordedMessage(stamp_ns, "image", IMAGE, image(stamp_ns, frame.pixels, "mono16"))

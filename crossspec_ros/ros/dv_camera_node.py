@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from crossspec_ros.events.dv_camera import open_sources
-from crossspec_ros.ros.camera_node import CameraNode
+from crossspec_ros.ros.camera_base import CameraNode
 from crossspec_ros.ros.run import run
 from crossspec_ros.settings import CameraSettings
 

@@ -25,6 +25,7 @@ from crossspec_ros.events.packets import MAX_EVENTS
 from crossspec_ros.events.usb_camera import open_camera
 
 STAMP_NS = 7 * 10**9
+ONE_EVENT = usb_library.structured(random_batch(1, width=346, height=260))
 
 
 @pytest.fixture
@@ -104,6 +105,22 @@ def test_davis_frames_are_published_as_images(attach):
 def test_backlog_counts_dropped_transfers(attach):
     attach(Camera("prophesee_evk4", [b"\0\0"] * 3 + [UNPLUGGED], dropped=2))
     assert [item for item in items() if isinstance(item, Backlog)] == [(3, 2), (2, 2), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "packets"),
+    [
+        ("prophesee_evk4", [b"\0\0"] * 3),
+        ("inivation_davis346", [Davis346Packet(ONE_EVENT), Davis346Packet(), Davis346Packet(ONE_EVENT)]),
+    ],
+)
+def test_dropped_transfers_are_missing_packets(attach, kind, packets):
+    attach(Camera(kind, [*packets, UNPLUGGED], dropped=2))
+    decoder = PacketDecoder()
+    for _, packet in messages():
+        decoder.decode(packet)
+    # Nothing precedes the first packet.
+    assert decoder.missing == 2 * 2
 
 
 def test_unplugged_camera_is_released_and_opened_again(attach):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -102,17 +103,6 @@ def raw_recording(path):
     return path
 
 
-def with_images(make):
-    """Return a function that makes a camera node as it is from the first image on."""
-
-    def made(**options):
-        node = make(**options)
-        node._publisher("image")
-        return node
-
-    return made
-
-
 @pytest.fixture(scope="module")
 def created(tmp_path_factory):
     """Return the topics by node and the services, for every message type and without remappings."""
@@ -126,8 +116,8 @@ def created(tmp_path_factory):
         (lambda **options: CaptionerNode(lambda params: FakeDecoder(), **options), {}),
         (PlayerNode, {"path": str(share_dir() / "rosbags" / "synthetic_drive")}),
         (PlayerNode, {"path": str(raw)}),
-        (with_images(dv_camera_node.make_node), {"source": "tcp://127.0.0.1:7"}),
-        (with_images(usb_camera_node.make_node), {}),
+        (dv_camera_node.make_node, {"source": "tcp://127.0.0.1:7"}),
+        (partial(usb_camera_node.make_node, kinds_at_start=("events", "image")), {}),
     ):
         overrides = [Parameter(name, value=value) for name, value in parameters.items()]
         with spinning(

@@ -58,12 +58,14 @@ def to_ns(message):
 
 
 def test_davis_events_and_frames_are_published(start):
+    """The image topic begins with the first frame, so the first frames reach no subscriber."""
     batch = random_batch(100, width=346, height=260)
-    pixels = np.full((260, 346), 900 * 64, np.uint16)
-    stage, _ = start(
-        Camera("inivation_davis346", [Davis346Packet(structured(batch), frames=[frame(pixels)])])
-    )
-    stage.wait(lambda: stage.packets and stage.images)
+    frames = Davis346Packet(frames=[frame(np.full((260, 346), 900 * 64, np.uint16))])
+    camera = Camera("inivation_davis346", [Davis346Packet(structured(batch))])
+    stage, _ = start(camera)
+    stage.wait(lambda: stage.packets)
+    assert list(stage.node._topics) == ["events"]
+    stage.wait(lambda: stage.images or camera.packets.append(frames))
     np.testing.assert_array_equal(stage.events()[1], batch.y)
     assert np.all(camera_array(stage.images[0]) == 900 * 64 >> 8)
     assert stage.rows()[0].message == "OK"

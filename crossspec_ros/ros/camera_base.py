@@ -1,4 +1,4 @@
-"""What the nodes of cameras share: publish sources as a driver would, and report their state."""
+"""Shared base of the camera nodes: publish sources as a driver would, and report their state."""
 
 from __future__ import annotations
 
@@ -27,22 +27,29 @@ from crossspec_ros.ros.run import NodeError
 from crossspec_ros.telemetry.pulse import Pulse
 
 _STOP_STEP_S = 0.1
+_TOPICS = {"events": (EventPacket, "event_camera/events", 1000), "image": (Image, "camera/image_raw", 10)}
+"""Type, name and queue depth of the topic of each kind of messages."""
 
 
 class CameraNode(GuardedNode):
     """Publishes each source in its own thread, while `capture` waits for their end.
 
-    `open_sources` returns the sources that settings of this kind name.
+    `open_sources` returns the sources that settings of this kind name. The topics of
+    `kinds_at_start` exist from the start, and other ones from their first message on.
     """
 
     def __init__(
-        self, kind: type[Kind], open_sources: Callable[[Kind], Sequence[Source]], **options: Any
+        self,
+        kind: type[Kind],
+        open_sources: Callable[[Kind], Sequence[Source]],
+        kinds_at_start: Sequence[str] = tuple(_TOPICS),
+        **options: Any,
     ) -> None:
         super().__init__(kind.node, **options)
         self._sources = open_sources(self.declare(kind))
-        # A reliable publisher matches reliable and best-effort subscribers.
-        events = self.create_publisher(EventPacket, "event_camera/events", reliable(1000))
-        self._topics = {"events": events}
+        self._topics: dict[str, Publisher] = {}
+        for one in kinds_at_start:
+            self._publisher(one)
         self._published = Counter[str](events=0, image=0)
         self._disconnections, self._unusable, self._dropped = (Counter[Source]() for _ in range(3))
         self._waiting: dict[Source, int] = {}
@@ -113,10 +120,11 @@ class CameraNode(GuardedNode):
                     logged, lost_s = complaint, time.monotonic()
 
     def _publisher(self, kind: str) -> Publisher:
-        """Return the publisher of a kind of messages; that of images is created with the first image."""
+        """Return the publisher of a kind of messages, which the first call creates."""
         if kind not in self._topics:
-            # Earlier, a camera without frames would look like a second RGB camera.
-            self._topics[kind] = self.create_publisher(Image, "camera/image_raw", reliable(10))
+            message, topic, depth = _TOPICS[kind]
+            # A reliable publisher matches reliable and best-effort subscribers.
+            self._topics[kind] = self.create_publisher(message, topic, reliable(depth))
         return self._topics[kind]
 
     def _fill(self, source: Source, status: Status) -> None:
