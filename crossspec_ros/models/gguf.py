@@ -24,7 +24,7 @@ from crossspec_ros.files import check_file
 from crossspec_ros.models.base import FRAMES, TEXT_ROOM, Chunk, InputSpec
 from crossspec_ros.models.footprint import estimate, memory
 from crossspec_ros.models.gguf_header import read_embeddings, read_header
-from crossspec_ros.models.llama_library import LlamaModel, LlamaProjector, Part, Picture
+from crossspec_ros.models.llama_library import MAX_TOKENS, LlamaModel, LlamaProjector, Part, Picture
 from crossspec_ros.models.placement import Placement, available, check_llama_packages
 
 if TYPE_CHECKING:
@@ -186,17 +186,42 @@ def _weights(projector: Path) -> tuple[int, frozenset[tuple[str, tuple[int, ...]
 
 @lru_cache
 def _read(files: tuple[Path, ...], stamps: tuple[tuple[int, int], ...]) -> GgufArchitecture:
-    """Return the architecture with the first projector that fits the free memory, or else with the last."""
     file, *projectors = files
+    with closing(LlamaModel(file, _COPY)) as model:
+        projector = projectors[0] if len(projectors) == 1 else _fitting(model, file, projectors)
+        return _architecture(model, file, projector)
+
+
+def _fitting(model: LlamaModel, file: Path, projectors: Sequence[Path]) -> Path:
+    """Return the first projector that fits the machine's memory with the model, or else the last.
+
+    llama.cpp counts a frame's tokens only after loading a projector, so the estimate has `MAX_TOKENS` each.
+    Free memory changes between starts, so it has no effect.
+    """
+    spec = SimpleNamespace(frame_tokens=FRAMES * MAX_TOKENS, added_layers=model.added_layers)
+    total, count = memory("cpu")[1], len(projectors)
     for projector in projectors:
-        with closing(LlamaModel(file, _COPY)) as model:
-            architecture = _architecture(model, file, projector)
-        needed = estimate(available(target=file.name), architecture, None).target.total
-        if needed <= memory("cpu")[0]:
-            break
-    if len(projectors) > 1:
-        _LOG.warning("'%s' is used, of %d projectors, for precision and memory", projector, len(projectors))
-    return architecture
+        target: Any = SimpleNamespace(spec=spec, **_sizes(model, file, projector))
+        if estimate(available(target=file.name), target, None).target.total <= total:
+            _LOG.info("using projector '%s', the most precise of %d that fits the memory", projector, count)
+            return projector
+    _LOG.warning("none of %d projectors fits the memory: using the smallest, '%s'", count, projector)
+    return projector
+
+
+def _sizes(model: LlamaModel, file: Path, projector: Path) -> dict[str, Any]:
+    """Return the values of `GgufArchitecture` that determine the memory, except for the spec."""
+    library, handle, metadata = model.library, model.handle, read_header(file)[0]
+    text = SimpleNamespace(
+        hidden_size=library.llama_model_n_embd(handle),
+        num_hidden_layers=library.llama_model_n_layer(handle),
+        num_attention_heads=library.llama_model_n_head(handle),
+        num_key_value_heads=library.llama_model_n_head_kv(handle),
+        head_dim=metadata.get(f"{metadata['general.architecture']}.attention.key_length"),
+        vocab_size=model.words,
+    )
+    is_float32 = metadata.get("general.file_type") == _ALL_FLOAT32
+    return {"bytes": file.stat().st_size + projector.stat().st_size, "text": text, "is_float32": is_float32}
 
 
 def _architecture(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitecture:
@@ -229,7 +254,6 @@ def _architecture(model: LlamaModel, file: Path, projector_file: Path) -> GgufAr
     return GgufArchitecture(
         file=file,
         projector=projector_file,
-        bytes=file.stat().st_size + projector_file.stat().st_size,
         spec=InputSpec(
             frames=FRAMES,
             frames_per_unit=per_unit,
@@ -238,18 +262,10 @@ def _architecture(model: LlamaModel, file: Path, projector_file: Path) -> GgufAr
             most_tokens=most_tokens,
             eos_ids=_eos_ids(file, model),
             axes=3 if model.axes > 1 else 1,
-            added_layers=model.width // library.llama_model_n_embd(handle) - 1,
-        ),
-        text=SimpleNamespace(
-            hidden_size=library.llama_model_n_embd(handle),
-            num_hidden_layers=library.llama_model_n_layer(handle),
-            num_attention_heads=library.llama_model_n_head(handle),
-            num_key_value_heads=library.llama_model_n_head_kv(handle),
-            head_dim=metadata.get(f"{metadata['general.architecture']}.attention.key_length"),
-            vocab_size=model.words,
+            added_layers=model.added_layers,
         ),
         prompt=_prompt(file, model, metadata.get("tokenizer.chat_template")),
-        is_float32=metadata.get("general.file_type") == _ALL_FLOAT32,
+        **_sizes(model, file, projector_file),
     )
 
 

@@ -43,6 +43,8 @@ class LlamaModel:
         """Number of token ids."""
         self.width: int = library.llama_model_n_embd_inp(self.handle)
         """Width of a token's input: its embedding, and the tower's features for the first layers."""
+        self.added_layers: int = self.width // library.llama_model_n_embd(self.handle) - 1
+        """Number of decoder layers after which features of the tower are added."""
         self.axes = 4 if library.llama_model_rope_type(self.handle) in AXES_ROPE else 1
         """Number of axes of a position."""
 
@@ -134,7 +136,11 @@ class LlamaProjector:
         if not self.handle or not library.mtmd_support_vision(self.handle):
             self.close()
             own, reason = library.llama_model_n_embd(model.handle), "is damaged, or not of this model"
-            if (width := read_header(file)[0].get("clip.vision.projection_dim", own)) != own:
+            metadata, tensors = read_header(file)
+            width = metadata.get("clip.vision.projection_dim")
+            # Old converters wrote the width of CLIP's own projection, which no tensor here has.
+            outputs = {shape[-1:] for name, (shape, _, _) in tensors.items() if name.startswith("mm.")}
+            if width != own and (width,) in outputs:
                 reason = f"has an output of width {width}, but the model has an input of width {own}"
             raise InputError(f"'{file}' {reason}: copy the model's published mmproj file again")
         model.projector = self

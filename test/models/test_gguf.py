@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import random
 import shutil
+import struct
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,9 +27,11 @@ from crossspec_ros.engine.local import LocalEngine
 from crossspec_ros.engine.tree import DraftTree
 from crossspec_ros.errors import InputError
 from crossspec_ros.models import gguf
+from crossspec_ros.models.base import FRAMES
 from crossspec_ros.models.footprint import estimate
 from crossspec_ros.models.gguf import GgufArchitecture
 from crossspec_ros.models.llama_calls import FLASH_ATTN_DISABLED, Batch
+from crossspec_ros.models.llama_library import MAX_TOKENS, LlamaModel, LlamaProjector
 from crossspec_ros.models.placement import available, has_llama
 from crossspec_ros.models.registry import target_spec
 from crossspec_ros.paths import share_dir
@@ -173,18 +178,36 @@ def test_invalid_pairs_are_refused(file, tmp_path, harm, problem):
 
 
 def test_most_precise_projector_that_fits_is_used(checkpoint, tmp_path, monkeypatch, caplog):
-    """Float16 precedes bfloat16; without enough memory for any projector, the smallest is used."""
+    """Float16 precedes bfloat16; without enough memory for any projector, the smallest is used.
+
+    Free memory has no effect, and only the model and the chosen projector are loaded, once.
+    """
+    caplog.set_level(logging.INFO)
     file, tiny = write_pair(checkpoint, tmp_path), tmp_path / "mmproj-tiny.gguf"
     for kind in ("Q8_0", "BF16", "F16"):
         write_projector(load_target(checkpoint), tmp_path / f"mmproj-{kind}.gguf", kind)
     architecture = GgufArchitecture.of_folder(file)
-    assert architecture.projector == tiny and f"'{tiny}' is used, of 4 projectors" in caplog.text
-    rest = estimate(available(target=file.name), architecture, None).target.total - tiny.stat().st_size
+    assert architecture.projector == tiny
+    assert f"using projector '{tiny}', the most precise of 4 that fits the memory" in caplog.text
+    assumed = replace(architecture, spec=replace(architecture.spec, frame_tokens=FRAMES * MAX_TOKENS))
+    rest = estimate(available(target=file.name), assumed, None).target.total - tiny.stat().st_size
+    loaded = []
+    for kind in (LlamaModel, LlamaProjector):
+        monkeypatch.setattr(
+            gguf, kind.__name__, lambda path, other, kind=kind: loaded.append(path) or kind(path, other)
+        )
     for name in ("F16", "BF16", "Q8_0"):
         projector = tmp_path / f"mmproj-{name}.gguf"
-        free = rest + projector.stat().st_size if name != "Q8_0" else 0
-        monkeypatch.setattr(gguf, "memory", lambda device, free=free: (free, 0))
+        total = rest + projector.stat().st_size if name != "Q8_0" else 0
+        monkeypatch.setattr(gguf, "memory", lambda device, total=total: (0, total))
         gguf._read.cache_clear()
+        caplog.clear()
+        loaded.clear()
+        assert GgufArchitecture.of_folder(file).projector == projector
+        assert loaded == [file, projector]
+        assert ("none of 2 projectors fits" in caplog.text) == (not total)
+        levels = [one.levelno for one in caplog.records if one.name == gguf.__name__]
+        assert levels == [logging.INFO if total else logging.WARNING]
         target = load_target(file)
         assert target.architecture.projector == projector
         assert np.isfinite(target.encode(frames(target, 2))[0][1].inputs).all()
@@ -192,12 +215,18 @@ def test_most_precise_projector_that_fits_is_used(checkpoint, tmp_path, monkeypa
 
 
 def test_projector_of_another_width_is_refused(checkpoint, file, tmp_path):
-    """The sentence has both widths."""
+    """The sentence has both widths, unless the width in the header is CLIP's own."""
     wider = load_target(TINY_FAMILIES["qwen3_vl"].checkpoint(tmp_path / "wider", hidden_size=96))
     copy = tmp_path / file.name
     copy.write_bytes(file.read_bytes())
-    write_projector(wider, tmp_path / "mmproj-wider.gguf")
+    projector = tmp_path / "mmproj-wider.gguf"
+    write_projector(wider, projector)
     with refused("projector-of-another-width"):
+        GgufArchitecture.of_folder(copy)
+    own, of_clip = (b"clip.vision.projection_dim" + struct.pack("<II", 4, width) for width in (96, 77))
+    assert projector.read_bytes().count(own) == 1
+    projector.write_bytes(projector.read_bytes().replace(own, of_clip))
+    with pytest.raises(InputError, match="is damaged, or not of this model"):
         GgufArchitecture.of_folder(copy)
 
 
