@@ -71,34 +71,39 @@ _RESULTS = {
 """Functions by type of result. All others return int, or a result that is not used."""
 
 
-def find_library() -> Path | None:
-    """Return the file of the fastest installed library of a supported version, or None."""
-    for (package, version), file in _FILES.items():
+def find_library() -> tuple[str, Path] | None:
+    """Return the fastest installed library as `package==version` and its file, or None."""
+    for (package, version), name in _FILES.items():
         if installed_version(package) == version:
-            return Path(str(distribution(package).locate_file(file)))
+            file = Path(str(distribution(package).locate_file(name)))
+            # llama-cpp-python can be built without this library.
+            if file.is_file():
+                return f"{package}=={version}", file
     return None
 
 
 @cache
 def load_library() -> Any:
     """Initialize llama.cpp, which then prints errors only; raises InputError if that is impossible."""
-    file = find_library()
+    found = find_library()
+    assert found is not None, "callers check the packages first"
+    package, file = found
     try:
         library = ctypes.CDLL(str(file))
         for kind, names in _RESULTS.items():
             for name in names.split():
                 getattr(library, name).restype = kind
         params, tower = library.llama_context_default_params(), library.mtmd_context_params_default()
-        found = params.n_ctx, params.type_v, *params._flags, params.kv_unified, tower.image_max_tokens
+        fields = params.n_ctx, params.type_v, *params._flags, params.kv_unified, tower.image_max_tokens
         expected = (512, TYPE_F16, False, True, True, True, True, False, -1)
-        reason = "" if found == expected else "its structs have other fields"
+        reason = "" if fields == expected else "its structs have other fields"
     # A library that this one needs may be missing, or a function.
     except (OSError, AttributeError) as error:
         reason = first_line(error)
     if reason:
         raise InputError(
             f"llama.cpp in '{file}' cannot be used ({reason}): run sudo apt install libgomp1 and pip install "
-            f"--force-reinstall {'=='.join(WHEEL)}"
+            f"--force-reinstall {package}"
         )
     for set_log in (library.llama_log_set, library.mtmd_log_set):
         set_log(_print_error, None)

@@ -7,6 +7,7 @@ import errno
 import random
 from contextlib import closing
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,5 +140,16 @@ def test_full_disk_is_refused(pair, tmp_path, monkeypatch):
 )
 def test_unusable_library_is_refused(monkeypatch, code, harm):
     monkeypatch.setattr(llama_calls, *harm)
-    with refused(code, file=llama_calls.find_library()):
+    package, file = llama_calls.find_library()
+    with refused(code, file=file, package=package):
         llama_calls.load_library.__wrapped__()
+
+
+def test_package_without_its_library_is_skipped(monkeypatch, tmp_path):
+    wheel = tmp_path / llama_calls._FILES[llama_calls.WHEEL]
+    wheel.parent.mkdir()
+    wheel.touch()
+    monkeypatch.setattr(llama_calls, "installed_version", dict(llama_calls._FILES.keys()).get)
+    found = SimpleNamespace(locate_file=tmp_path.joinpath)
+    monkeypatch.setattr(llama_calls, "distribution", lambda package: found)
+    assert llama_calls.find_library() == ("==".join(llama_calls.WHEEL), wheel)
