@@ -38,5 +38,8 @@ def _files(folders: Iterable[Path]) -> Iterable[tuple[Path, str]]:
             continue
         fetch_weights(folder)
         for path in sorted(folder.rglob("*")):
-            if path.suffix in (".json", ".safetensors", ".bin", ".model") and path.is_file():
+            is_read = path.suffix in (".json", ".safetensors", ".bin", ".model")
+            # A tokenizer.json contains the merges.
+            is_merges = path.name == "merges.txt" and not path.with_name("tokenizer.json").is_file()
+            if (is_read or is_merges) and path.is_file():
                 yield path, path.relative_to(folder).as_posix()

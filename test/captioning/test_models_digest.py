@@ -20,6 +20,18 @@ def test_digest_covers_configs_and_weights(tmp_path):
     assert models_digest(folders) == f"sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
+def test_digest_covers_merges_without_a_tokenizer_json(tmp_path):
+    def digest(text):
+        (tmp_path / "merges.txt").write_text(text)
+        return models_digest([tmp_path])
+
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "vocab.json").write_text("{}")
+    assert digest("a b") != digest("b a")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert digest("a b") == digest("b a")
+
+
 def test_digest_of_files_changes_with_any_write(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"weights")
