@@ -40,7 +40,7 @@ class WindowMessages:
         level, usable = _LEVELS[outcome], trustworthy(window, degraded)
         if set(degraded) - HARMLESS:
             level = max(level, _WARN)
-        message = self._ours(
+        message = self._message(
             "WindowReport",
             header=self._header(window.end_ns),
             window_start=self.stamp(window.start_ns),
@@ -75,7 +75,7 @@ class WindowMessages:
         message.cut_by_deadline = caption.late
         message.acceptance_length = float(caption.mean_acceptance_length)
         message.proposers = [
-            self._ours("ProposerCount", name=name, drafted=count, accepted=caption.accepted.get(name, 0))
+            self._message("ProposerCount", name=name, drafted=count, accepted=caption.accepted.get(name, 0))
             for name, count in caption.drafted.items()
         ]
         rehearsal = caption.rehearsal
@@ -84,11 +84,11 @@ class WindowMessages:
         message.rehearsal_equal = bool(rehearsal.token_ids) and rehearsal.token_ids == caption.token_ids
         message.link_bytes_up, message.link_bytes_down = caption.traffic
         message.link_round_trip_ms = 1e3 * caption.round_trip_s
-        message.stages = [self._ours("Stage", name=name, ms=ms) for name, ms in latencies(trace).items()]
+        message.stages = [self._message("Stage", name=name, ms=ms) for name, ms in latencies(trace).items()]
         closed_ns = trace.marks["closed"]
         times = [(one.name, one.start_ns - closed_ns, one.end_ns - closed_ns) for one in trace.spans]
         message.spans = [
-            self._ours("Span", name=name, start_ms=start_ns / 1e6, end_ms=end_ns / 1e6)
+            self._message("Span", name=name, start_ms=start_ns / 1e6, end_ms=end_ns / 1e6)
             for name, start_ns, end_ns in times
         ]
         return message
@@ -106,7 +106,7 @@ class WindowMessages:
 
     def caption(self, caption: Caption, end_ns: int, frame_id: str = "") -> Any:
         """Return the message of a caption. `end_ns` is the end of its window."""
-        return self._ours(
+        return self._message(
             "Caption",
             header=self._header(end_ns, frame_id),
             text=caption.text,
@@ -122,7 +122,7 @@ class WindowMessages:
         # Without the choices, the target might have written another text.
         caption.verified = False
         lists = {"choices": list(standing.choices), "probabilities": list(answered.probabilities)}
-        return self._ours("Answer", question=standing.question, answer=caption, **lists)
+        return self._message("Answer", question=standing.question, answer=caption, **lists)
 
     def stamp(self, stamp_ns: int) -> Any:
         """Return the message of a stamp, at least of the earliest one that ROS can represent."""
@@ -132,5 +132,5 @@ class WindowMessages:
     def _header(self, stamp_ns: int, frame_id: str = "") -> Any:
         return self.new("std_msgs/msg/Header", stamp=self.stamp(stamp_ns), frame_id=frame_id)
 
-    def _ours(self, kind: str, **fields: Any) -> Any:
+    def _message(self, kind: str, **fields: Any) -> Any:
         return self.new(f"crossspec_msgs/msg/{kind}", **fields)

@@ -64,8 +64,8 @@ def typestore() -> Typestore:
 
     store = get_typestore(Stores.ROS2_KILTED)
     files = (share_dir() / "interfaces" / "crossspec_msgs" / "msg").glob("*.msg")
-    ours = {f"crossspec_msgs/msg/{file.stem}": file.read_text() for file in files}
-    for name, definition in (_DEFINITIONS | ours).items():
+    definitions = {f"crossspec_msgs/msg/{file.stem}": file.read_text() for file in files}
+    for name, definition in (_DEFINITIONS | definitions).items():
         store.register(get_types_from_msg(definition, name))
     return store
 

@@ -117,7 +117,10 @@ class EventGPTArchitecture(Checkpoint):
     eos_ids: tuple[int, ...]
 
     unquantized: ClassVar[tuple[str, ...]] = (
-        *("lm_head", "model.visual_tower", "model.visual_projector", "model.feature_adaptor"),
+        "lm_head",
+        "model.visual_tower",
+        "model.visual_projector",
+        "model.feature_adaptor",
     )
     model_type: ClassVar[str] = _MODEL_TYPE
     name: ClassVar[str] = "EventGPT"
