@@ -129,11 +129,7 @@ class SynchronizerSettings(_Stream, PairSettings):
         0, "Event images per window. 0: as the draft needs, by its config.json; 5 without a draft.", 0, 32
     )
     event_image_ms: int = setting(
-        0,
-        "Milliseconds of events in an event image, those with the most events. 0: all events. Without effect "
-        "if event_images is 0.",
-        0,
-        1000,
+        0, "Densest ms of a slice that an event image shows. 0: all. No effect if event_images is 0.", 0, 1000
     )
     frames: int = setting(0, "Frame slots per window. 0: the number of the target's frames.", 0, 64)
     frame_size: int = setting(
@@ -309,9 +305,7 @@ class UsbCameraSettings(Settings):
 
     node = "usb_camera"
 
-    serial: str = setting(
-        "", "Serial number of the USB camera. Empty: the first that is found.", group="launch"
-    )
+    serial: str = setting("", "Serial number of the USB camera. Empty: the first found.", group="launch")
 
 
 @dataclass(frozen=True)

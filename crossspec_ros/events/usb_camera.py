@@ -15,13 +15,8 @@ from crossspec_ros.events.camera_source import Backlog, Clock, Item, Source, Unr
 from crossspec_ros.events.cdr import EVENT_PACKET, IMAGE, RecordedMessage, event_packet, image
 from crossspec_ros.events.packets import MAX_EVENTS, mono_packet
 
-_IS_EVT3 = {
-    "prophesee_evk4": True,
-    "prophesee_evk3_hd": True,
-    "inivation_dvxplorer": False,
-    "inivation_davis346": False,
-}
-"""Whether a kind of camera sends EVT3, which is published as it comes; the library decodes the others."""
+_RAW, _DECODED = ("prophesee_evk4", "prophesee_evk3_hd"), ("inivation_dvxplorer", "inivation_davis346")
+"""Kinds of cameras that send EVT3, which is published as it comes, and kinds that the library decodes."""
 _MAX_WAIT_S = 0.1
 _MIN_PACKET_S = 0.002
 """Pause after a read that leaves nothing behind, because many small messages cost more than a few large."""
@@ -42,30 +37,24 @@ def _connect(serial: str) -> Any:
         raise InputError(
             "usb_camera needs neuromorphic_drivers: run pip install neuromorphic-drivers"
         ) from None
+    options = {"iterator_timeout": _MAX_WAIT_S, "iterator_maximum_raw_packets": _MAX_TRANSFERS}
     failure = ""
-    for kind, is_raw in _IS_EVT3.items():
+    for kind in (*_RAW, *_DECODED):
         # Without a configuration, the library also searches the network.
         configuration = getattr(nd, kind).Configuration()
         try:
-            return nd.open(
-                configuration,
-                iterator_timeout=_MAX_WAIT_S,
-                raw=is_raw,
-                serial=serial or None,
-                iterator_maximum_raw_packets=_MAX_TRANSFERS,
-            )
+            return nd.open(configuration, raw=kind in _RAW, serial=serial or None, **options)
         except RuntimeError as error:
             # The message for an absent camera has this word.
             failure = failure if "found" in str(error) else reason(error)
     named = f" with the serial number {serial}" if serial else ""
+    problem = "is attached and free: plug it in, or end the program that uses it"
     if failure:
-        raise UnreachableError(
-            f"no USB camera{named} can be opened ({failure}): run neuromorphic-drivers-install-udev-rules "
-            f"and the command that it prints, and plug the camera in again"
+        problem = (
+            f"can be opened ({failure}): run neuromorphic-drivers-install-udev-rules and the command that it "
+            f"prints, and plug the camera in again"
         )
-    raise UnreachableError(
-        f"no USB camera{named} is attached and free: plug it in, or end the program that uses it"
-    )
+    raise UnreachableError(f"no USB camera{named} {problem}")
 
 
 def _read(device: Any, stop: threading.Event, now_ns: Clock) -> Generator[Item]:

@@ -13,11 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from crossspec_ros.paths import found
 from crossspec_ros.recordings.bag import new_bag, write_bag
 from crossspec_ros.recordings.options import DEFAULT_OPTIONS, ReadOptions
-from crossspec_ros.recordings.recording import (
-    describe_loss,
-    open_recording,
-    print_sentences,
-)
+from crossspec_ros.recordings.recording import describe_loss, open_recording, print_sentences
 
 
 def run(args: argparse.Namespace) -> None:
