@@ -17,8 +17,8 @@ from crossspec_ros.recordings.recording import Recording
 TopicMessage = tuple[str, RecordedMessage]
 _MESSAGES = WindowMessages(new_message)
 _LOG, _INFO = "/rosout", 20
-_LATCHED = ("/captioner/caption_stamped", _LOG)
-"""Topics that the node publishes as transient local."""
+_LATCHED = ("/captioner/caption_stamped",)
+"""Topics that the node publishes as transient local with a queue of 1."""
 
 
 def window_topics(captioned: Captioned, origin_ns: int, lines: Iterable[str]) -> Iterator[TopicMessage]:

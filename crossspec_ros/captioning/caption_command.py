@@ -67,9 +67,7 @@ def run(args: argparse.Namespace) -> None:
             special = {"nothing_seen": caption.source == "none", "unchanged": holds_ns is not None}
             totals.count(**{name: 1 for name, is_true in special.items() if is_true})
         if not windows:
-            raise InputError(
-                f"'{setup.path}' has no window to caption: use a recording with events or images"
-            )
+            raise InputError(f"'{setup.path}' has no window to caption: give one with events or images")
         totals.count(**counts)
         console.print(totals.totals(), markup=False)
         if args.json:

@@ -245,8 +245,8 @@ def _faults_named(bag: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(
-            f"'{bag}' cannot be written ({error.strerror or error}): give a folder where there is room and "
-            f"the right to write, and a source that can be read"
+            f"'{bag}' cannot be written ({error.strerror or error}): name a bag in an existing "
+            f"folder with room and the right to write, and a readable source"
         ) from error
 
 

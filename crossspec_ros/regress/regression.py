@@ -46,6 +46,8 @@ Tick = Callable[[str], None]
 def run(args: argparse.Namespace) -> int:
     """Compare with goldens, or write them with `args.update`. Return 1 for differences."""
     folder = args.golden or golden_folder(args.path)
+    if args.golden and not args.update and not args.golden.exists():
+        raise InputError(f"'{args.golden}' does not exist: check --golden, or write goldens with --update")
     if _is_bag(folder, args.path):
         _refuse_options(vars(args), folder)
         return _report(args, compare(read_bag(folder), read_bag(args.path)), Page(), [])

@@ -64,7 +64,7 @@ def test_bag_has_topics_and_qos_of_the_node(bag, windows):
     assert {topic: kinds[topic] for topic in TYPES} == {
         topic: (kind, counts[topic]) for topic, kind in TYPES.items()
     }
-    assert {topic for topic, some in qos.items() if some} == {"/captioner/caption_stamped", "/rosout"}
+    assert {topic for topic, some in qos.items() if some} == {"/captioner/caption_stamped"}
     assert {one.durability for some in qos.values() for one in some} == {QosDurability.TRANSIENT_LOCAL}
 
 
