@@ -35,6 +35,11 @@ _MODEL_TYPE = "EventChat_llama"
 _NEEDED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
+def projector(inputs: int, outputs: int) -> nn.Sequential:
+    """Return a 2-layer GELU MLP between these widths."""
+    return nn.Sequential(nn.Linear(inputs, outputs), nn.GELU(), nn.Linear(outputs, outputs))
+
+
 class EventGPTModule(LlamaForCausalLM):
     """LLaMA with event tokens from a tower, a 2-layer GELU MLP, a linear adaptor and pooling."""
 
@@ -50,9 +55,7 @@ class EventGPTModule(LlamaForCausalLM):
         width, vision = config.hidden_size, config.vision_config
         self.model.visual_tower = nn.Module()
         self.model.visual_tower.visual_tower = CLIPVisionModel(vision)
-        self.model.visual_projector = nn.Sequential(
-            nn.Linear(vision.hidden_size, width), nn.GELU(), nn.Linear(width, width)
-        )
+        self.model.visual_projector = projector(vision.hidden_size, width)
         self.model.feature_adaptor = nn.Linear(width, width)
 
     def encode_events(self, pixels: Tensor) -> Tensor:

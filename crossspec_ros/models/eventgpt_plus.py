@@ -24,7 +24,7 @@ from transformers import (
 
 from crossspec_ros.errors import InputError
 from crossspec_ros.models.base import DRAFT_IMAGES
-from crossspec_ros.models.eventgpt import EventGPT, EventGPTArchitecture
+from crossspec_ros.models.eventgpt import EventGPT, EventGPTArchitecture, projector
 from crossspec_ros.models.preprocess import square_pixels
 
 _MODEL_TYPE = "eventgpt_plus_qwen"
@@ -49,13 +49,11 @@ class EventGPTPlusModule(Qwen2ForCausalLM):
     def __init__(self, config: Qwen2Config) -> None:
         """Create the modules; `config.vision_config` is the tower's config."""
         super().__init__(config)
-        width, vision = config.hidden_size, config.vision_config
+        vision = config.vision_config
         kind = SiglipVisionModel if isinstance(vision, SiglipVisionConfig) else CLIPVisionModel
         self.model.event_tower = nn.Module()
         self.model.event_tower.vision_tower = kind(vision)
-        self.model.event_projector = nn.Sequential(
-            nn.Linear(vision.hidden_size, width), nn.GELU(), nn.Linear(width, width)
-        )
+        self.model.event_projector = projector(vision.hidden_size, config.hidden_size)
 
     def encode_events(self, pixels: Tensor) -> Tensor:
         """Return the event tokens of a window.
@@ -105,7 +103,7 @@ class EventGPTPlusArchitecture(EventGPTArchitecture):
     @classmethod
     def vision_config(cls, file: Path, values: dict[str, Any]) -> type[Any]:
         kinds = {"event_tower_type": tuple(_TOWERS), "event_projector_type": ("mlp",)}
-        found = {name: values.get(name, known[0]) for name, known in kinds.items()}
+        found = {name: values.get(name, supported[0]) for name, supported in kinds.items()}
         for name, kind in found.items():
             if kind not in kinds[name]:
                 raise InputError(

@@ -188,11 +188,13 @@ def _weights(projector: Path) -> tuple[int, frozenset[tuple[str, tuple[int, ...]
 def _read(files: tuple[Path, ...], stamps: tuple[tuple[int, int], ...]) -> GgufArchitecture:
     file, *projectors = files
     with closing(LlamaModel(file, _COPY)) as model:
-        projector = projectors[0] if len(projectors) == 1 else _fitting(model, file, projectors)
-        return _architecture(model, file, projector)
+        metadata = read_header(file)[0]
+        sizes = _sizes(model, metadata)
+        projector = projectors[0] if len(projectors) == 1 else _fitting(model, file, projectors, sizes)
+        return _architecture(model, file, projector, metadata, sizes)
 
 
-def _fitting(model: LlamaModel, file: Path, projectors: Sequence[Path]) -> Path:
+def _fitting(model: LlamaModel, file: Path, projectors: Sequence[Path], sizes: dict[str, Any]) -> Path:
     """Return the first projector that fits the machine's memory with the model, or else the last.
 
     llama.cpp counts a frame's tokens only after loading a projector, so the estimate has `MAX_TOKENS` each.
@@ -201,7 +203,7 @@ def _fitting(model: LlamaModel, file: Path, projectors: Sequence[Path]) -> Path:
     spec = SimpleNamespace(frame_tokens=FRAMES * MAX_TOKENS, added_layers=model.added_layers)
     total, count = memory("cpu")[1], len(projectors)
     for projector in projectors:
-        target: Any = SimpleNamespace(spec=spec, **_sizes(model, file, projector))
+        target: Any = SimpleNamespace(spec=spec, bytes=_bytes(file, projector), **sizes)
         if estimate(available(target=file.name), target, None).target.total <= total:
             _LOG.info("using projector '%s', the most precise of %d that fits the memory", projector, count)
             return projector
@@ -209,9 +211,13 @@ def _fitting(model: LlamaModel, file: Path, projectors: Sequence[Path]) -> Path:
     return projector
 
 
-def _sizes(model: LlamaModel, file: Path, projector: Path) -> dict[str, Any]:
-    """Return the values of `GgufArchitecture` that determine the memory, except for the spec."""
-    library, handle, metadata = model.library, model.handle, read_header(file)[0]
+def _bytes(*files: Path) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+def _sizes(model: LlamaModel, metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of `GgufArchitecture` that determine the memory of the language model."""
+    library, handle = model.library, model.handle
     text = SimpleNamespace(
         hidden_size=library.llama_model_n_embd(handle),
         num_hidden_layers=library.llama_model_n_layer(handle),
@@ -220,12 +226,13 @@ def _sizes(model: LlamaModel, file: Path, projector: Path) -> dict[str, Any]:
         head_dim=metadata.get(f"{metadata['general.architecture']}.attention.key_length"),
         vocab_size=model.words,
     )
-    is_float32 = metadata.get("general.file_type") == _ALL_FLOAT32
-    return {"bytes": file.stat().st_size + projector.stat().st_size, "text": text, "is_float32": is_float32}
+    return {"text": text, "is_float32": metadata.get("general.file_type") == _ALL_FLOAT32}
 
 
-def _architecture(model: LlamaModel, file: Path, projector_file: Path) -> GgufArchitecture:
-    library, handle, metadata = model.library, model.handle, read_header(file)[0]
+def _architecture(
+    model: LlamaModel, file: Path, projector_file: Path, metadata: dict[str, Any], sizes: dict[str, Any]
+) -> GgufArchitecture:
+    library, handle = model.library, model.handle
     if library.llama_model_is_recurrent(handle) or library.llama_model_is_hybrid(handle):
         raise _error(file, "has recurrent layers, which cannot roll back")
     if metadata.get("split.count", 1) > 1:
@@ -265,7 +272,8 @@ def _architecture(model: LlamaModel, file: Path, projector_file: Path) -> GgufAr
             added_layers=model.added_layers,
         ),
         prompt=_prompt(file, model, metadata.get("tokenizer.chat_template")),
-        **_sizes(model, file, projector_file),
+        bytes=_bytes(file, projector_file),
+        **sizes,
     )
 
 

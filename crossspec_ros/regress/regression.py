@@ -49,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.golden and not args.update and not args.golden.exists():
         raise InputError(f"'{args.golden}' does not exist: check --golden, or write goldens with --update")
     if _is_bag(folder, args.path):
-        _refuse_options(vars(args), folder)
-        return _report(args, compare(read_bag(folder), read_bag(args.path)), Page(), [])
+        return _report(args, _bag_checks(args.path, folder, vars(args)), Page(), [])
     setup = Setup(args.path, args.config, vars(args))
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with closing(setup), bar as progress:
@@ -77,11 +76,11 @@ def regress(
     folder = golden_folder(Path(bag)) if golden is None else Path(golden)
     flags = {"models": None if models is None else str(models), "question": question}
     if _is_bag(folder, Path(bag)):
-        _refuse_options(flags | {"config": config}, folder)
-        checks = compare(read_bag(folder), read_bag(Path(bag)))
-        return [difference for check in checks for difference in check.differences]
-    with closing(Setup(Path(bag), None if config is None else Path(config), flags)) as setup:
-        return [difference for check in compared(setup, folder) for difference in check.differences]
+        checks = _bag_checks(Path(bag), folder, flags | {"config": config})
+    else:
+        with closing(Setup(Path(bag), None if config is None else Path(config), flags)) as setup:
+            checks = compared(setup, folder)
+    return [difference for check in checks for difference in check.differences]
 
 
 def compared(
@@ -150,12 +149,13 @@ def _is_bag(golden: Path, path: Path) -> bool:
     return bool(storage_files(golden)) and golden.resolve() != path.resolve()
 
 
-def _refuse_options(options: Mapping[str, Any], golden: Path) -> None:
-    """Raise InputError for an option that does not apply to the comparison of two bags."""
+def _bag_checks(bag: Path, golden: Path, options: Mapping[str, Any]) -> list[Check]:
+    """Compare two bags of captions; raises InputError for an option that applies to replays only."""
     for name, value in options.items():
         if name not in _OF_BAGS and value not in (None, False):
             flag = f"--{name.replace('_', '-')}"
             raise InputError(f"{flag} does not apply, because the golden '{golden}' is a bag: omit {flag}")
+    return compare(read_bag(golden), read_bag(bag))
 
 
 def _update(setup: Setup, folder: Path, args: argparse.Namespace, tick: Tick) -> int:

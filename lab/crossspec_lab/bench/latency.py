@@ -17,6 +17,7 @@ from crossspec_lab.bench.decoders import (
     ALONE,
     DECODERS,
     GAMMAS,
+    LLAMA_ALONE,
     OPENVINO,
     OURS,
     REST,
@@ -40,8 +41,8 @@ from crossspec_ros.telemetry.trace import Trace
 
 _WINDOWS, _TIMELINE = "windows", "timeline"
 _COPIED = 64 << 20
-_HEADLINE = (OURS, "llama.cpp, Q8_0", REST, ALONE)
-"""Decoders of the small plot."""
+_HEADLINE = (OURS, [*LLAMA_ALONE][-1], REST, ALONE)
+"""Decoders of the small plot, llama.cpp with the smallest weights."""
 
 
 def _parts(setting: Setting) -> list[Part]:
