@@ -125,9 +125,7 @@ class SynchronizerSettings(_Stream, PairSettings):
         "image, or else of image/compressed.",
         choices=IMAGE_TRANSPORTS,
     )
-    event_images: int = setting(
-        0, "Event images per window. 0: as the draft needs, by its config.json; 5 without a draft.", 0, 32
-    )
+    event_images: int = setting(0, "Event images per window. 0: as the draft needs, or 5 without it.", 0, 32)
     event_image_ms: int = setting(
         0, "Densest ms of a slice that an event image shows. 0: all. No effect if event_images is 0.", 0, 1000
     )

@@ -40,8 +40,7 @@ def window_topics(captioned: Captioned, origin_ns: int, lines: Iterable[str]) ->
     log = {"stamp": _MESSAGES.stamp(window.end_ns), "level": _INFO, "name": "captioner"}
     named += [(_LOG, new_message("rcl_interfaces/msg/Log", msg=line, **log)) for line in lines]
     for topic, message in named:
-        data = serialized(message)
-        yield topic, RecordedMessage(window.end_ns, "caption", message.__msgtype__, data)
+        yield topic, RecordedMessage(window.end_ns, "caption", message.__msgtype__, serialized(message))
 
 
 def write_captions(bag: Path, captions: Iterable[TopicMessage], recording: Recording | None = None) -> None:

@@ -56,15 +56,15 @@ def run(args: argparse.Namespace) -> None:
             progress.update(task, description=f"captioning, {seconds:.1f} s")
 
         for captioned in captions(setup, load, tick, counts):
-            window, caption, holds_ns = captioned.window, captioned.caption, captioned.holds_ns
-            line = caption_line(window, setup.origin_ns, caption, captioned.faults, holds_ns)
+            window, caption, holds = captioned.window, captioned.caption, captioned.holds
+            line = caption_line(window, setup.origin_ns, caption, captioned.faults, holds)
             lines = [line, *(answered.line(standing) for standing, answered in captioned.answers)]
             console.print("\n    ".join(lines), markup=False)
             windows.append(_row(captioned))
             if args.write_bag:
                 topics += window_topics(captioned, setup.origin_ns, lines)
             totals.count(windows=1, tokens=len(caption.token_ids), target_passes=caption.target_passes)
-            special = {"nothing_seen": caption.source == "none", "unchanged": holds_ns is not None}
+            special = {"nothing_seen": caption.source == "none", "unchanged": holds is not None}
             totals.count(**{name: 1 for name, is_true in special.items() if is_true})
         if not windows:
             raise InputError(f"'{setup.path}' has no window to caption: give one with events or images")
@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> None:
         if args.write_bag:
             progress.update(task, description="writing the bag")
             write_captions(args.write_bag, topics, setup.recording if args.with_inputs else None)
+            print(plain_text(f"crossspec: {args.write_bag} has {len(topics)} messages"), file=sys.stderr)
 
 
 def _row(captioned: Captioned) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def _row(captioned: Captioned) -> dict[str, Any]:
         "tokens": len(caption.token_ids),
         "target_passes": caption.target_passes,
         "mean_acceptance_length": caption.mean_acceptance_length,
-        **({} if captioned.holds_ns is None else {"holds_ns": captioned.holds_ns}),
+        **({"holds_ns": captioned.holds.window.end_ns} if captioned.holds else {}),
         **({"answers": answers} if answers else {}),
         **{f"drafted/{proposer}": count for proposer, count in caption.drafted.items()},
         **{f"accepted/{proposer}": caption.accepted.get(proposer, 0) for proposer in caption.drafted},

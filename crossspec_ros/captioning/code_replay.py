@@ -52,11 +52,6 @@ class Captioned:
     holds: Holding | None = None
     answers: tuple[tuple[Standing, Answered], ...] = ()
 
-    @property
-    def holds_ns(self) -> int | None:
-        """End of the window whose caption is still valid for this one."""
-        return None if self.holds is None else self.holds.window.end_ns
-
 
 class CodeReplay(Listener):
     """Captions each window of a recording and counts the faults of its streams.

@@ -10,7 +10,7 @@ from crossspec_ros.paths import page
 from crossspec_ros.telemetry.trace import LATENCIES, Trace
 
 if TYPE_CHECKING:
-    from crossspec_ros.captioning.caption import Caption
+    from crossspec_ros.captioning.caption import Caption, Holding
     from crossspec_ros.models.pair import ModelPair
     from crossspec_ros.windows.window import Window
 
@@ -52,18 +52,17 @@ def seconds(start_ns: int, end_ns: int, origin_ns: int) -> str:
 
 
 def caption_line(
-    window: Window, origin_ns: int, caption: Caption, faults: Sequence[str], holds_ns: int | None = None
+    window: Window, origin_ns: int, caption: Caption, faults: Sequence[str], holds: Holding | None = None
 ) -> str:
     """Return the label of a window, relative to `origin_ns`, and its caption.
 
-    The caption of a window that shows nothing new belongs to the window that ends at `holds_ns`.
+    The caption of a window that shows nothing new belongs to the window of `holds`.
     """
     time = seconds(window.start_ns, window.end_ns, origin_ns)
     absent = "(nothing seen)" if caption.source == "none" else "(empty caption)"
     head = f"{time}: {plain_text(caption.text) or absent}"
-    if holds_ns is not None:
-        length_ns = window.end_ns - window.start_ns
-        head += f" [unchanged since {seconds(holds_ns - length_ns, holds_ns, origin_ns)}]"
+    if holds is not None:
+        head += f" [unchanged since {seconds(holds.window.start_ns, holds.window.end_ns, origin_ns)}]"
     if caption.source == "event_draft":
         head += " [from events only]"
     if faults:

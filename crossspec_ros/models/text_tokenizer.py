@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -37,7 +38,8 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     try:
         check_file(file)
         convert = _from_sentencepiece if file == slow else _from_qwen
-        layout = json.loads(fast.read_text() if file == fast else convert(folder))
+        text = fast.read_text() if file == fast else convert(folder).backend_tokenizer.to_str()
+        layout = json.loads(text)
         added = [token for token in layout.get("added_tokens", ()) if token["id"] < rows]
         tokenizer = Tokenizer.from_str(json.dumps({**layout, "added_tokens": added}))
     except InputError:
@@ -63,8 +65,8 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
     return tokenizer
 
 
-def _from_sentencepiece(folder: Path) -> str:
-    """Return sentencepiece's file converted to the text of a tokenizer.json."""
+def _from_sentencepiece(folder: Path) -> Any:
+    """Convert sentencepiece's file."""
     # Imported here, because it takes more than a second and most checkpoints do not need it.
     from transformers import LlamaTokenizer
 
@@ -73,12 +75,11 @@ def _from_sentencepiece(folder: Path) -> str:
     # `legacy` inserts a space before a text after a special token; old configs do not set it.
     legacy = values.get("legacy")
     options = {"legacy": legacy is None or bool(legacy), "add_bos_token": values.get("add_bos_token", True)}
-    tokenizer = LlamaTokenizer.from_pretrained(folder, local_files_only=True, **options)
-    return str(tokenizer.backend_tokenizer.to_str())
+    return LlamaTokenizer.from_pretrained(folder, local_files_only=True, **options)
 
 
-def _from_qwen(folder: Path) -> str:
-    """Return Qwen2's vocab.json and merges.txt converted to the text of a tokenizer.json."""
+def _from_qwen(folder: Path) -> Any:
+    """Convert Qwen2's vocab.json and merges.txt."""
     from transformers import Qwen2Tokenizer
 
     kind = read_json(folder / "tokenizer_config.json").get("tokenizer_class")
@@ -89,5 +90,4 @@ def _from_qwen(folder: Path) -> str:
             f"copy tokenizer.json from its base model"
         )
     check_file(folder / "merges.txt")
-    tokenizer = Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)
-    return str(tokenizer.backend_tokenizer.to_str())
+    return Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)

@@ -34,7 +34,8 @@ def convert(source: Path, bag: Path, options: ReadOptions = DEFAULT_OPTIONS) -> 
     with new_bag(bag) as path, closing(open_recording(source, options)) as recording:
         print_sentences(recording.remarks)
         counts: Counter[str] = Counter()
-        with write_bag(path) as write, _progress() as progress:
+        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        with write_bag(path) as write, Progress(*columns) as progress:
             task = progress.add_task(bag.name)
             for message in recording.messages():
                 write(recording.topic(message), message)
@@ -43,7 +44,3 @@ def convert(source: Path, bag: Path, options: ReadOptions = DEFAULT_OPTIONS) -> 
                     task, description=f"{bag.name}: {counts['events']} packets, {counts['image']} images"
                 )
         print_sentences(map(describe_loss, recording.losses))
-
-
-def _progress() -> Progress:
-    return Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())

@@ -102,7 +102,7 @@ def test_a_half_written_bag_does_not_stay(tmp_path, sequence, monkeypatch, error
         assert list(tmp_path.glob(".bag.*/bag"))
         raise error
 
-    monkeypatch.setattr(convert_module, "_progress", fail)
+    monkeypatch.setattr(convert_module, "Progress", fail)
     with pytest.raises(error):
         convert(sequence, tmp_path / "bag")
     assert nothing_stays(tmp_path)

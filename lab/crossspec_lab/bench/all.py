@@ -27,7 +27,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "qwen3_vl_latency": ("latency", "--windows", "24", *_QWEN),
     "smol_stream": ("stream", *_SMOL),
     "smol_latency": ("latency", "--windows", "4", "--period", "16", *_SMOL),
-    **{name: (name,) for name in BENCHES if name not in ("latency", "stream")},
+    **{name: (name,) for name in BENCHES if name not in ("latency", "stream", "structured")},
     "answers_structured": ("structured", *_ANSWERS),
     "events": ("events",),
     "captions": ("captions", "--windows", "240"),
