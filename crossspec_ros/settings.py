@@ -125,7 +125,7 @@ class SynchronizerSettings(_Stream, PairSettings):
         "image, or else of image/compressed.",
         choices=IMAGE_TRANSPORTS,
     )
-    event_images: int = setting(0, "Event images per window. 0: as the draft needs, or 5 without it.", 0, 32)
+    event_images: int = setting(0, "Event images a window. 0: the draft's number, or 5 without one.", 0, 32)
     event_image_ms: int = setting(
         0, "Densest ms of a slice that an event image shows. 0: all. No effect if event_images is 0.", 0, 1000
     )

@@ -73,8 +73,9 @@ def _read(device: Any, stop: threading.Event, now_ns: Clock) -> Generator[Item]:
                 continue
             newly_dropped = status.ring.dropped_packets - dropped
             yield Backlog(status.ring.backlog, newly_dropped)
+            dropped += newly_dropped
             # Subscribers count lost packets by the gaps.
-            dropped, seq = dropped + newly_dropped, seq + newly_dropped
+            seq += newly_dropped
             stamp_ns = now_ns()
             if isinstance(packet, bytes):
                 data = event_packet(stamp_ns, packet, "evt3", size, seq)

@@ -66,7 +66,7 @@ def load_tokenizer(folder: Path, rows: int, special: Sequence[str] = ()) -> Toke
 
 
 def _from_sentencepiece(folder: Path) -> Any:
-    """Convert sentencepiece's file."""
+    """Return transformers' tokenizer of sentencepiece's file."""
     # Imported here, because it takes more than a second and most checkpoints do not need it.
     from transformers import LlamaTokenizer
 
@@ -79,7 +79,7 @@ def _from_sentencepiece(folder: Path) -> Any:
 
 
 def _from_qwen(folder: Path) -> Any:
-    """Convert Qwen2's vocab.json and merges.txt."""
+    """Return transformers' tokenizer of Qwen2's vocab.json and merges.txt."""
     from transformers import Qwen2Tokenizer
 
     kind = read_json(folder / "tokenizer_config.json").get("tokenizer_class")
