@@ -29,10 +29,8 @@ def read_bag(bag: Path) -> Golden:
     """
     rows = list(words(f"{__name__}:record_fields", bag)) if storage_files(bag) else []
     if not rows:
-        raise InputError(
-            f"'{bag}' is not a bag with messages on {_REPORT.name}: write one with "
-            f"crossspec caption RECORDING --write-bag"
-        )
+        problem = f"is not a bag with messages on {_REPORT.name}" if bag.exists() else "does not exist"
+        raise InputError(f"'{bag}' {problem}: write a bag with crossspec caption RECORDING --write-bag")
     return Golden([Record(**row) for row in rows], {}, rows[0]["end_ns"] - SECOND)
 
 

@@ -46,8 +46,10 @@ Tick = Callable[[str], None]
 def run(args: argparse.Namespace) -> int:
     """Compare with goldens, or write them with `args.update`. Return 1 for differences."""
     folder = args.golden or golden_folder(args.path)
-    if args.golden and not args.update and not args.golden.exists():
-        raise InputError(f"'{args.golden}' does not exist: check --golden, or write goldens with --update")
+    if not args.update and args.golden and not (storage_files(folder) or (folder / WINDOWS).is_file()):
+        raise InputError(
+            f"'{folder}' has no goldens and is no bag: check --golden, or write goldens with --update"
+        )
     if _is_bag(folder, args.path):
         return _report(args, _bag_checks(args.path, folder, vars(args)), Page(), [])
     setup = Setup(args.path, args.config, vars(args))

@@ -106,6 +106,13 @@ def test_other_recordings_are_refused(setup, bag, tmp_path):
         read_bag(tmp_path / "none")
 
 
+def test_golden_without_goldens_is_named(bag, tmp_path, capsys):
+    (tmp_path / "junit.xml").write_text("<testsuites/>")
+    for name in ("junit.xml", "none", "."):
+        code, (line,) = regress(capsys, bag, "--golden", tmp_path / name)
+        assert code == 2 and f"'{tmp_path / name}' has no goldens" in line
+
+
 def test_damaged_bag_is_refused(bag, tmp_path):
     (tmp_path / "cut.mcap").write_bytes((bag / "bag.mcap").read_bytes()[:-2000])
     with refused("bag-of-captions-cut", library_text=True):

@@ -107,7 +107,7 @@ def test_bad_input_is_refused_before_any_work(capsys, tmp_path):
     assert "name a file in an existing folder" in sentence(capsys, BAG, "--html", missing)
     assert "name a file in an existing folder" in sentence(capsys, BAG, "--junit", missing)
     assert "does not exist" in sentence(capsys, missing)
-    assert "write it with --update" in sentence(capsys, BAG, "--golden", tmp_path)
+    assert "write goldens with --update" in sentence(capsys, BAG, "--golden", tmp_path)
     assert "--update does not compare" in sentence(capsys, BAG, "--update", "--html", tmp_path / "page")
 
 
