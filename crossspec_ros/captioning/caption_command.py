@@ -77,8 +77,7 @@ def run(args: argparse.Namespace) -> None:
         if args.write_bag:
             progress.update(task, description="writing the bag")
             write_captions(args.write_bag, topics, setup.recording if args.with_inputs else None)
-            written = f"crossspec: {args.write_bag} has the captions of {len(windows)} windows"
-            print(plain_text(written), file=sys.stderr)
+            print(plain_text(f"crossspec: {args.write_bag} has {len(windows)} windows"), file=sys.stderr)
 
 
 def _row(captioned: Captioned) -> dict[str, Any]:

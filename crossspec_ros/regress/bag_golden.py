@@ -31,7 +31,7 @@ def read_bag(bag: Path) -> Golden:
     if not rows:
         problem = f"is not a bag with messages on {_REPORT.name}" if bag.exists() else "does not exist"
         raise InputError(f"'{bag}' {problem}: write a bag with crossspec caption RECORDING --write-bag")
-    return Golden([Record(**row) for row in rows], {}, rows[0]["end_ns"] - SECOND)
+    return Golden([Record(**row) for row in rows], None, rows[0]["end_ns"] - SECOND)
 
 
 def record_fields(path: Path, options: ReadOptions) -> Iterator[dict[str, Any]]:
