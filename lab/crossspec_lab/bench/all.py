@@ -31,7 +31,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "answers_structured": ("structured", *_ANSWERS),
     "events": ("events",),
     "captions": ("captions", "--windows", "240"),
-    "smol_captions": ("captions", "--windows", "240", *_SMOL),
+    "smol_captions": ("captions", "--windows", "60", *_SMOL),
     "lossless": ("lossless", "--windows", "40"),
     "qwen3_vl_lossless": ("lossless", "--windows", "20", *_QWEN),
     "smol_lossless": ("lossless", "--windows", "10", *_SMOL),
