@@ -31,7 +31,7 @@ class LlamaCpp:
         self._context = llama_cpp.llama_init_from_model(self._model.handle, shape)
         assert self._context, "llama.cpp takes no such model"
         # The first pass is slow.
-        self._read(0, np.zeros((2, pair.target.body.config.hidden_size), np.float32))
+        self._read(np.zeros((2, self._model.width), np.float32), np.arange(2)[None])
 
     def close(self) -> None:
         """Free its memory."""
@@ -45,19 +45,22 @@ class LlamaCpp:
             prompt = embed_prompt(target, window, question)
         self._library.llama_memory_clear(self._library.llama_get_memory(self._context), False)
         with trace.span("target_prefill"):
-            logits = self._read(0, prompt.float().numpy())
+            parts = [prompt.embeds, *(() if prompt.layers is None else prompt.layers)]
+            logits = self._read(torch.cat(parts, 1).float().numpy(), prompt.positions.numpy())
         tokens: list[int] = []
         with trace.span("decode"):
             tokens.append(int(logits.argmax()))
             trace.mark("first_token")
             while tokens[-1] not in target.spec.eos_ids and len(tokens) < LIMIT:
-                logits = self._read(len(prompt) + len(tokens) - 1, np.array(tokens[-1:], np.int32))
+                position = np.array([[prompt.span + len(tokens) - 1]])
+                logits = self._read(np.array(tokens[-1:], np.int32), position)
                 tokens.append(int(logits.argmax()))
         return Written(tuple(tokens))
 
-    def _read(self, start: int, inputs: np.ndarray) -> np.ndarray:
-        """Return the logits after inputs from the position `start` on: (n, width) embeddings, or n tokens."""
-        positions = np.arange(start, start + len(inputs), dtype=np.int32)[None]
+    def _read(self, inputs: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Return the logits after (n, width) embeddings or n tokens; missing axes repeat the first."""
+        more = positions[:1].repeat(self._model.axes - len(positions), 0)
+        positions = np.concatenate([positions, more], dtype=np.int32)
         return self._model.read(self._context, inputs, positions, len(inputs) - 1)[0]
 
 

@@ -46,10 +46,10 @@ Baseline = Callable[[Window, str, Trace], Written]
 """Captions a closed window; its stages become spans of the trace, its first token a mark."""
 
 
-def embed_prompt(target: VideoTarget, window: Window, question: str) -> Any:
-    """Return the embeddings (n, width) of all frames and the question, for engines other than torch."""
+def embed_prompt(target: VideoTarget, window: Window, question: str) -> Chunk:
+    """Return all frames and the question as the input of engines other than torch."""
     units = [target.unit(features, i) for i, features in enumerate(target.encode(window.frames))]
-    return Chunk.joined([target.opening(), *units, target.closing(question)]).embeds
+    return Chunk.joined([target.opening(), *units, target.closing(question)])
 
 
 class GuessedAnswer:

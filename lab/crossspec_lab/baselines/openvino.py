@@ -65,7 +65,7 @@ class OpenVino:
     def __call__(self, window: Window, question: str, trace: Trace) -> Written:
         target = self._pair.target
         with trace.span("frame_encode"):
-            prompt = embed_prompt(target, window, question)
+            prompt = embed_prompt(target, window, question).embeds
         with trace.span("target_prefill"):
             request = self._pipeline.add_request(0, self._tensor(prompt[None].numpy()), self._options)
             passes = [self._step(request)]
