@@ -4,113 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import CancelledError, Future
-from dataclasses import replace
+from concurrent.futures import Future
 
-import numpy as np
 import pytest
+from captioner_stage import OPTIONS, Stage, window
 from fakes import FakeDecoder
-from refusals import refused
 
 from crossspec_ros.captioning.caption import Listener, Options
-from crossspec_ros.captioning.captioner import AT_ONCE, BEHIND, MAX_QUESTIONS, Captioner
-from crossspec_ros.captioning.standing import Standing
-from crossspec_ros.errors import InputError, tried
-from crossspec_ros.settings import CaptionerSettings
-from crossspec_ros.windows.change import ChangeGate
+from crossspec_ros.captioning.captioner import AT_ONCE, BEHIND, Captioner
 from crossspec_ros.windows.grid import WindowGrid
-from crossspec_ros.windows.window import EVENTS, FRAMES, Window
 
 WAIT_S = 20.0
-PIXELS = np.zeros((2, 2, 3), np.uint8)
-OPTIONS = Options("what?")
-
-
-def window(index, frames=1):
-    steps = np.arange(frames, dtype=np.uint8)[:, None, None, None]
-    pixels = np.full((frames, 2, 2, 3), 100, np.uint8) + steps
-    return Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels)
-
-
-class Stage(Listener):
-    """A captioner without a thread, its decoder and its calls of the listener."""
-
-    def __init__(self, decoder=None, when="always", options=OPTIONS, **more):
-        self.decoder = decoder or FakeDecoder()
-        self.outcomes, self.replies, self.standings, self.partials, self.drafts = [], [], [], [], []
-        self.captioner = Captioner(
-            self.decoder, options, self, gate=ChangeGate(CaptionerSettings(when=when)), **more
-        )
-
-    def drafted(self, *draft):
-        self.drafts.append(draft)
-
-    def words(self, index, text):
-        self.partials.append(text)
-
-    def outcome(self, outcome):
-        self.outcomes.append(outcome)
-
-    def standing(self, standing, answer, about):
-        self.standings.append((standing.question, answer, about.index))
-
-    def close(self, *windows, ago_s=0.0):
-        """Close windows, which are objects or numbers."""
-        for one in windows:
-            closed_ns = time.perf_counter_ns() - int(ago_s * 1e9)
-            self.captioner.close(one if isinstance(one, Window) else window(one), closed_ns)
-
-    def run(self):
-        while self.captioner.step():
-            pass
-
-    def caption(self, *windows, **how):
-        """Close windows, do all jobs, and return the last outcome."""
-        self.close(*windows, **how)
-        self.run()
-        return self.outcomes[-1]
-
-    def film(self, index, frames, slot=0, images=0):
-        """Add frames, the first one in this slot of eight, and event images."""
-        for i in range(slot, slot + frames):
-            self.captioner.add_image(index, FRAMES, PIXELS, index * 10**9 + i * 10**9 // 8)
-        for i in range(images):
-            self.captioner.add_image(index, EVENTS, PIXELS, index * 10**9 + i)
-
-    def bring(self, index, level):
-        """Add a window of this brightness image by image, and close it."""
-        pixels = np.full((2, 2, 2, 3), level, np.uint8)
-        for i, frame in enumerate(pixels):
-            for kind in (FRAMES, EVENTS):
-                self.captioner.add_image(index, kind, frame, index * 10**9 + i)
-        self.close(Window(index, index * 10**9, (index + 1) * 10**9, pixels, pixels))
-
-    def show(self, index, level):
-        """Bring a window, and return its outcome."""
-        self.bring(index, level)
-        self.run()
-        return self.outcomes[-1]
-
-    def ask(self, *questions, **how):
-        self.replies += [(one, self.captioner.ask(one, **how)) for one in questions]
-
-    @property
-    def answers(self):
-        """Answered questions, each with its answer and window index, or with its error."""
-        return [(question, tried(reply.result)) for question, reply in self.replies if reply.done()]
-
-    def answer(self, question):
-        """Ask, and return the answer."""
-        self.ask(question)
-        self.run()
-        reply = self.answers[-1][1]
-        return reply if isinstance(reply, Exception) else reply[0]
-
-
-def with_standing(*questions, first=()):
-    standing = [Standing(question, ("yes", "no"), question in first) for question in (*questions, *first)]
-    first, later = FakeDecoder().standing(standing)
-    return replace(OPTIONS, first=first, later=later)
 
 
 def test_newest_window_wins_and_others_are_skipped():
@@ -295,85 +199,6 @@ def test_window_that_closes_twice_has_two_outcomes():
     assert len(stage.outcomes) == 1 and [one.index for one in stage.captioner.stop()] == [5]
 
 
-def test_questions_wait_for_windows_and_keep_their_order():
-    def gate(what, cancel):
-        if isinstance(what, Window) and what.index == 0:
-            stage.ask("late?")
-            stage.close(1)
-            assert not stage.answers
-
-    stage = Stage(FakeDecoder(gate))
-    stage.ask("early?")
-    assert not stage.captioner.step()
-    stage.caption(0)
-    # Both windows closed before the first answer.
-    found = [(question, answer.text, index) for question, (answer, index) in stage.answers]
-    assert found == [("early?", "answer to early?", 1), ("late?", "answer to late?", 1)]
-
-
-def test_too_many_or_too_long_questions_are_refused():
-    stage, cancel = Stage(), threading.Event()
-    stage.ask("0?")
-    stage.ask("cancelled?", cancel=cancel)
-    stage.ask(*(f"{i}?" for i in range(2, MAX_QUESTIONS)))
-    for question in ("one more?", 10_000_000 * "?"):
-        with pytest.raises(InputError):
-            stage.ask(question)
-    # A cancelled question waits for no window, and does not count any more.
-    cancel.set()
-    stage.ask("one more?")
-    stage.run()
-    ((question, answer),) = stage.answers
-    assert question == "cancelled?" and "cancelled" in str(answer)
-    stage.caption(0)
-    assert len(stage.answers) == MAX_QUESTIONS + 1 and stage.captioner.stop() == []
-
-
-def test_stop_answers_waiting_questions_once_in_order():
-    def gate(what, cancel):
-        if isinstance(what, str):
-            assert not cancel.is_set()
-            stage.captioner.stop()
-            assert cancel.is_set()
-
-    stage = Stage(FakeDecoder(gate))
-    stage.ask("first?", "second?")
-    stage.caption(3)
-    assert [question for question, _ in stage.answers] == ["first?", "second?"]
-    assert all("deactivated" in str(answer) for _, answer in stage.answers)
-    with refused("captioner-deactivated"):
-        stage.ask("third?")
-
-
-def test_standing_answers_come_before_or_after_captions():
-    published = []
-    stage = Stage(options=with_standing("later?", first=("now?",)))
-    stage.outcome = lambda outcome: published.append(outcome.window.index)
-    stage.standing = lambda standing, answer, about: published.append((standing.question, about.index))
-    # A window without frames has no standing answers.
-    for one in (0, 1, window(2, 0)):
-        stage.close(one)
-        stage.run()
-    both = [("now?", 0), 0, ("later?", 0), ("now?", 1), 1, ("later?", 1)]
-    assert published == [*both, 2]
-    assert stage.captioner.unanswered == 0
-
-
-def test_failed_and_dropped_standing_questions_are_reported():
-    class Decoder(FakeDecoder):
-        def choose(self, choices, trace, on_answered):
-            self.answer = lambda made: on_answered(list(zip(choices.standing, made, strict=True)))
-
-    stage = Stage(Decoder(), options=with_standing("who?", "where?"))
-    dropped, error = CancelledError(), RuntimeError("out of memory")
-    for index, made in enumerate(([dropped] * 2, [error] * 2, ["me", "here"])):
-        stage.caption(index)
-        stage.decoder.answer(made)
-    failed = [("who?", dropped, 0), ("where?", dropped, 0), ("who?", error, 1), ("where?", error, 1)]
-    assert stage.standings == [*failed, ("who?", "me", 2), ("where?", "here", 2)]
-    assert stage.captioner.unanswered == 2
-
-
 def test_unchanged_window_names_the_caption_that_holds():
     stage = Stage(when="changed")
     for index, level in enumerate((100, 101, 99, 140, 141)):
@@ -407,34 +232,6 @@ def test_still_window_behind_a_skipped_one_is_captioned():
     stage.show(0, 100)
     _, still, skipped, last = stage.outcomes
     assert still.holds is not None and skipped.skipped and last.caption is not None
-
-
-def test_questions_alone_are_about_the_newest_window():
-    stage = Stage(when="asked")
-    stage.ask("early?")
-    stage.show(0, 100)
-    stage.show(1, 100)
-    stage.ask("what?", "and?")
-    stage.run()
-    assert [(answer.text, index) for _, (answer, index) in stage.answers] == [
-        ("2 frames, 2 event images: early?", 0),
-        ("2 frames, 2 event images: what?", 1),
-        ("answer to and?", 1),
-    ]
-    assert [(o.caption, o.holds, o.skipped, o.error) for o in stage.outcomes] == [(None, None, "", None)] * 2
-    assert stage.decoder.streamed == []
-
-
-def test_question_about_a_dark_window_fails():
-    stage = Stage(when="asked")
-    stage.show(0, 0)
-    for _ in range(2):
-        assert "rgb dark" in str(stage.answer("what?"))
-    stage.decoder.fail = True
-    stage.show(1, 100)
-    assert "out of memory" in str(stage.answer("what?"))
-    stage.decoder.fail = False
-    assert stage.answer("what?").text == "2 frames, 2 event images: what?"
 
 
 class Hold:
