@@ -31,10 +31,11 @@ RUNS: dict[str, tuple[str, ...]] = {
     "answers_structured": ("structured", *_ANSWERS),
     "events": ("events",),
     "captions": ("captions", "--windows", "240"),
+    "answers_captions": ("captions", "--windows", "60", *_ANSWERS),
     "smol_captions": ("captions", "--windows", "60", *_SMOL),
-    "lossless": ("lossless", "--windows", "40"),
-    "qwen3_vl_lossless": ("lossless", "--windows", "20", *_QWEN),
-    "smol_lossless": ("lossless", "--windows", "10", *_SMOL),
+    "lossless": ("lossless", "--windows", "20"),
+    "qwen3_vl_lossless": ("lossless", "--windows", "10", *_QWEN),
+    "smol_lossless": ("lossless", "--windows", "2", *_SMOL),
 }
 """Arguments of each run by the name of its JSON."""
 
