@@ -17,7 +17,7 @@ def free_threads() -> None:
     """Free the OpenMP threads of the calling thread, which is about to wait. It gets new ones on demand.
 
     Each computing thread has a pool of OpenMP threads. If all pools together have more threads than there
-    are processors, GNU's OpenMP sleeps at every barrier. Then a pass over few tokens takes twice as long.
+    are processors, GNU's OpenMP sleeps at every barrier. Then a pass over few tokens takes much longer.
     """
     for pause in _pauses(len(sys.modules)):
         pause(_HARD)

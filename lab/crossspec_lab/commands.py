@@ -91,7 +91,7 @@ def _bench(subparsers: Subparsers) -> None:
     gpu("--repeats", type=at_least(1), default=20, help="interleaved runs of each pass [20]")
     gpu("--tiny", action="store_true", help="try the command on small models, on any device")
     gpu("--target", default="", help="folder of another target, whose weights are not read [7B]")
-    every = add("all", "every published figure that a CPU can measure, one after the other: hours")
+    every = add("all", "the tables of docs/measured.md that a CPU can measure, one after the other: hours")
     every("which", nargs="*", metavar="NAME", help="names of runs [all]")
     results = Path("build/bench")
     every("--results", type=Path, default=results, help=f"folder for JSON; existing files stay [{results}]")
@@ -139,7 +139,7 @@ def _train(subparsers: Subparsers) -> None:
     option("--only", choices=("target", "draft"), help="train only this one")
     purpose = "the tiny target that fills in forms and answers standing questions, in an hour on two cores"
     add("answers", purpose, "the checkpoint", "build/tiny_answers", "build/answers")
-    purpose = "SmolLM2-135M with a small tower on the synthetic world: hours on a CPU, minutes on a GPU"
+    purpose = "SmolLM2-135M with a small tower on the synthetic world, on two CPU cores in hours"
     option = add("smol", purpose, "the checkpoint", "build/smol_target", "build/smol").add_argument
     option("--device", choices=("cpu", "cuda"), default="cpu", help="where it trains [cpu]")
     purpose = "draft heads for a pair of models, from the states of both on the same windows"

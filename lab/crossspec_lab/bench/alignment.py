@@ -136,7 +136,7 @@ def _result(setting: Setting, log: Log) -> Result:
             above = np.mean([r.more["above"] for r in records], 0)
             found.figures["accept_states"] = " / ".join(f"{100 * share:.1f}" for share in above) + " %"
             found.figures["cosine"] = cosine
-    found.unmeasured |= dict.fromkeys(("token_adapter", "token_adapter_top5"), "measured in an earlier run")
+    found.unmeasured |= dict.fromkeys(("token_adapter", "token_adapter_top5"), "its head is not trained here")
     found.figures["best"] = max((shares[name] for name in _OF_DRAFT), key=lambda share: share.value)
     title = (
         f"{len(log.rows(CONDITION, NONE))} held-out windows; heads learned on "

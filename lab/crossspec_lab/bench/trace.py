@@ -29,7 +29,7 @@ from crossspec_ros.files import read_small
 from crossspec_ros.settings import EVENT_DRAFT
 
 SHARED_IDS = 32000
-"""From this token id on, Video-LLaVA and EventGPT have different tokens (docs/measured.md)."""
+"""From this token id on, Video-LLaVA and EventGPT have different tokens."""
 
 COMBINED = "caption memory and event draft"
 _LOOKUP = "lookup"
