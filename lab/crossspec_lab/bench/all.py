@@ -1,7 +1,8 @@
 """`crossspec bench all`: the tables of docs/measured.md that a CPU can measure, from one commit.
 
-Recorded outputs and endurance have commands of their own (`bench trace`, `bench soak`, `fuzz`). Each bench is a process of its own, and they run one after the other, because they are timings. Results that
-exist are kept, and an interrupted bench resumes.
+Recorded outputs and endurance have commands of their own (`bench trace`, `bench soak`, `fuzz`). Each bench is
+a process of its own, and they run one after the other, because they are timings. Results that exist are kept,
+and an interrupted bench resumes.
 """
 
 from __future__ import annotations
