@@ -36,7 +36,6 @@ RUNS: dict[str, tuple[str, ...]] = {
     "smol_captions": ("captions", "--windows", "60", *_SMOL),
     "lossless": ("lossless", "--windows", "20"),
     "qwen3_vl_lossless": ("lossless", "--windows", "10", *_QWEN),
-    "smol_lossless": ("lossless", "--windows", "2", *_SMOL),
 }
 """Arguments of each run by the name of its JSON."""
 

@@ -32,8 +32,8 @@ MAX_BESIDE_MODELS_MS = 15.0
 MAX_WAITING_MS = 1100.0
 """Longest wait before a caption begins: then the next window takes its place, and the lag is this and one
 inference."""
-_MAX_MOVED_S = 0.05
-"""Messages are stamped on arrival, so the first and the last window have some milliseconds more or less."""
+_MAX_MOVED_S = 0.2
+"""The first windows are moved: the average of the stamps' delay begins with a packet that may be late."""
 _CALM_S = 5.0
 """Seconds before the end of a soak, whose windows may still be in work."""
 _WARM_UP_S = 560.0
