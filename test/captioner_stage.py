@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 from fakes import FakeDecoder
 
 from crossspec_ros.captioning.caption import Listener, Options
 from crossspec_ros.captioning.captioner import Captioner
-from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.errors import tried
 from crossspec_ros.settings import CaptionerSettings
 from crossspec_ros.windows.change import ChangeGate
@@ -99,9 +97,3 @@ class Stage(Listener):
         self.run()
         reply = self.answers[-1][1]
         return reply if isinstance(reply, Exception) else reply[0]
-
-
-def with_standing(*questions, first=()):
-    standing = [Standing(question, ("yes", "no"), question in first) for question in (*questions, *first)]
-    first, later = FakeDecoder().standing(standing)
-    return replace(OPTIONS, first=first, later=later)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
+from dataclasses import replace
 
 import pytest
-from captioner_stage import Stage, window, with_standing
+from captioner_stage import OPTIONS, Stage, window
 from fakes import FakeDecoder
 from refusals import refused
 
 from crossspec_ros.captioning.captioner import MAX_QUESTIONS
+from crossspec_ros.captioning.standing import Standing
 from crossspec_ros.errors import InputError
 from crossspec_ros.windows.window import Window
+
+
+def with_standing(*questions, first=()):
+    standing = [Standing(question, ("yes", "no"), question in first) for question in (*questions, *first)]
+    first, later = FakeDecoder().standing(standing)
+    return replace(OPTIONS, first=first, later=later)
 
 
 def test_questions_wait_for_windows_and_keep_their_order():
