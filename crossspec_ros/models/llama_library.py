@@ -85,6 +85,8 @@ class LlamaModel:
         The logits are valid until the next pass. Raises RuntimeError if llama.cpp fails.
         """
         n = len(inputs)
+        # llama.cpp would read beyond smaller arrays.
+        assert positions.shape == (self.axes, n) and (inputs.ndim == 1 or inputs.shape[1] == self.width)
         of = [np.zeros(1, np.int32)] * n if sequences is None else sequences
         counts, is_out = np.array([len(ids) for ids in of], np.int32), (np.arange(n) >= out).astype(np.int8)
         of_ids = np.array([ids.ctypes.data for ids in of], np.uintp)
